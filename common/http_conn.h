@@ -1,0 +1,122 @@
+/*
+ * The server side of one connection: requests in, answers out, keep-alive,
+ * pipelining (one request at a time), time-outs, refusals that drain.
+ *
+ *   owner <- on_head, on_body/on_request -  http_conn  <- stream
+ *   owner -  answer_head, answer_body, answer_end -> http_conn -> stream
+ *
+ * The owner answers each request exactly once. After answer_end the next
+ * request is read. Answers may begin before the request's body is whole (an
+ * early refusal): the connection is then closed after the answer, having
+ * drained at most 256 KiB or 1 s.
+ */
+#ifndef COMMON_HTTP_CONN_H
+#define COMMON_HTTP_CONN_H
+
+#include "common/http_head.h"
+#include "common/http_parse.h"
+#include "common/loop.h"
+#include "common/stream.h"
+
+struct bt_http_conn;
+
+struct bt_http_conn_options {
+    struct bt_http_parse_limits parse;
+    size_t high_water;         /* unsent answer bytes; then BT_AGAIN */
+    uint64_t head_timeout_ms;  /* whole head, from its first byte: 408 */
+    uint64_t body_timeout_ms;  /* between two reads of a body: 408 */
+    uint64_t write_timeout_ms; /* no progress in sending: the peer is gone */
+    uint64_t keep_alive_ms;    /* idle between requests */
+    bool half_close_is_gone;   /* a FIN while a request is open: on_gone */
+};
+
+struct bt_http_conn_events {
+    /*
+     * A whole head. The owner remembers what it needs (spans die on return),
+     * and may call read_body (to receive the body), answer at once (refuse),
+     * or upgrade. A request without body has on_request right afterwards.
+     */
+    void (*on_head)(void *owner, const struct bt_http_head *head);
+    /* A piece of the body, after read_body(NULL) or for a chunked body. */
+    void (*on_body)(void *owner, struct bt_str bytes);
+    /* The request is whole. */
+    void (*on_request)(void *owner);
+    /* After BT_AGAIN: more may be written. */
+    void (*on_room)(void *owner);
+    /*
+     * The client left (FIN, reset, write time-out) while a request is open.
+     * The owner stops its work; nothing more is sent. on_closed follows.
+     */
+    void (*on_gone)(void *owner);
+    /*
+     * A malformed, late (408) or oversized message, before on_request. The
+     * owner answers with `code` in its own shape (answer_head …, which
+     * closes) or not at all (it calls close).
+     */
+    void (*on_bad)(void *owner, unsigned code, const char *reason);
+    /* The connection is over and about to be freed; the last event. */
+    void (*on_closed)(void *owner);
+};
+
+/* Takes over an accepted fd. `options` and `events` are borrowed. */
+BT_MUST_CHECK enum bt_status bt_http_conn_open(
+    struct bt_loop *loop, int fd, const struct bt_http_conn_options *options,
+    const struct bt_http_conn_events *events, void *owner,
+    struct bt_http_conn **conn_p);
+/* Closes at once, whatever is unsent; on_closed is not called. */
+void bt_http_conn_close(struct bt_http_conn **conn);
+/* As close, with a reset where possible: a truncated answer cannot look whole.
+ */
+void bt_http_conn_abort(struct bt_http_conn **conn);
+
+/*
+ * The body is wanted. dst != NULL (only for BT_HTTP_LENGTH): the bytes go
+ * straight to dst, which has room for content_length, and on_request follows
+ * without on_body. A 100 Continue is sent where the client expects it.
+ */
+void bt_http_conn_read_body(struct bt_http_conn *conn, char *dst);
+
+/*
+ * Begins the answer: status line, the given fields (ready text, each line
+ * with CRLF, no framing fields), Date is not added, framing as told. To a
+ * HTTP/1.0 client chunked becomes until-close. Connection: close is added
+ * when the connection will end (client's wish, drain, early answer, refusal).
+ */
+void bt_http_conn_answer_head(struct bt_http_conn *conn, unsigned code,
+                              struct bt_str fields,
+                              enum bt_http_framing framing,
+                              uint64_t content_length);
+/* Body bytes; BT_AGAIN: above high water, wait for on_room. */
+enum bt_status bt_http_conn_answer_body(struct bt_http_conn *conn,
+                                        const struct iovec *iov, int count);
+/* The answer is whole: final chunk, next request or close. */
+void bt_http_conn_answer_end(struct bt_http_conn *conn);
+/*
+ * A whole answer in one writev: head, Content-Length, body, end. `body` is
+ * copied only where the kernel does not take it.
+ */
+void bt_http_conn_answer(struct bt_http_conn *conn, unsigned code,
+                         struct bt_str fields, struct bt_str body);
+/* The answer cannot be finished: no final chunk, sends what is unsent, closes.
+ */
+void bt_http_conn_answer_cut(struct bt_http_conn *conn);
+
+/*
+ * 101 with the given fields; the connection leaves HTTP: the stream (with its
+ * events still to be adopted) goes to the caller, the conn dies without
+ * on_closed. `rest` (bytes read behind the head) is valid until return to the
+ * loop.
+ */
+BT_MUST_CHECK enum bt_status bt_http_conn_upgrade(struct bt_http_conn **conn,
+                                                  struct bt_str fields,
+                                                  struct bt_stream **stream_p,
+                                                  struct bt_str *rest_p);
+
+/* No further request after the current one (drain); an idle one is closed. */
+void bt_http_conn_finish(struct bt_http_conn *conn);
+bool bt_http_conn_is_idle(const struct bt_http_conn *conn);
+const struct bt_addr *bt_http_conn_peer(const struct bt_http_conn *conn);
+/* Answer bytes not yet taken by the kernel. */
+size_t bt_http_conn_unsent(const struct bt_http_conn *conn);
+
+#endif

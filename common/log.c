@@ -1,0 +1,155 @@
+/*
+ * Owns the process' log level. A line is made on the caller's stack and goes
+ * out in one write(2), so that threads (and processes on one pipe) do not mix
+ * their lines; it is at most PIPE_BUF long, for the same reason.
+ */
+#include "common/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINE_MAX_BYTES 4096
+#define TEXT_MAX_BYTES 3072
+
+static _Atomic int current_level = BT_LOG_INFO;
+
+static const char *const LEVEL_NAMES[] = {
+    [BT_LOG_ERROR] = "error", [BT_LOG_WARN] = "warn",   [BT_LOG_INFO] = "info",
+    [BT_LOG_DEBUG] = "debug", [BT_LOG_TRACE] = "trace",
+};
+
+/* A line being made; what does not fit is left out and marked. */
+struct line {
+    char bytes[LINE_MAX_BYTES];
+    size_t len;
+    bool is_cut;
+};
+
+/* Behind the text there is always room for the mark and the line feed. */
+static const char CUT_MARK[] = "...";
+#define LINE_ROOM (LINE_MAX_BYTES - sizeof(CUT_MARK))
+
+void bt_log_set_level(enum bt_log_level level)
+{
+    atomic_store_explicit(&current_level, (int)level, memory_order_relaxed);
+}
+
+enum bt_log_level bt_log_level(void)
+{
+    return (enum bt_log_level)atomic_load_explicit(&current_level,
+                                                   memory_order_relaxed);
+}
+
+bool bt_log_level_parse(const char *text, enum bt_log_level *level_p)
+{
+    if (text == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(LEVEL_NAMES); i++) {
+        if (strcmp(text, LEVEL_NAMES[i]) == 0) {
+            *level_p = (enum bt_log_level)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void put_raw(struct line *line, const char *bytes, size_t len)
+{
+    if (line->is_cut || len > LINE_ROOM - line->len) {
+        line->is_cut = true;
+        return;
+    }
+    memcpy(line->bytes + line->len, bytes, len);
+    line->len += len;
+}
+
+/* Control bytes become \n, \r, \t or \xNN. */
+static void put_escaped_byte(struct line *line, char byte)
+{
+    static const char HEX[] = "0123456789abcdef";
+    const unsigned char c = (unsigned char)byte;
+    const char hex[4] = {'\\', 'x', HEX[c >> 4], HEX[c & 15]};
+
+    if (c == '\n') {
+        put_raw(line, "\\n", 2);
+    } else if (c == '\r') {
+        put_raw(line, "\\r", 2);
+    } else if (c == '\t') {
+        put_raw(line, "\\t", 2);
+    } else if (c < 0x20 || c == 0x7f) {
+        put_raw(line, hex, sizeof(hex));
+    } else {
+        put_raw(line, &byte, 1);
+    }
+}
+
+static void put_escaped(struct line *line, const char *text)
+{
+    for (; *text != '\0' && !line->is_cut; text++) {
+        put_escaped_byte(line, *text);
+    }
+}
+
+static void put_head(struct line *line, enum bt_log_level level,
+                     const char *object)
+{
+    struct timespec now = {0};
+    struct tm tm = {0};
+    char head[64];
+    int len;
+
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    (void)gmtime_r(&now.tv_sec, &tm);
+    len = (int)strftime(head, sizeof(head), "%Y-%m-%dT%H:%M:%S", &tm);
+    put_raw(line, head, (size_t)len);
+    len = snprintf(head, sizeof(head), ".%03dZ %s ",
+                   (int)(now.tv_nsec / 1000000), LEVEL_NAMES[level]);
+    put_raw(line, head, len < 0 ? 0 : (size_t)len);
+    if (object != NULL) {
+        put_raw(line, "[", 1);
+        put_escaped(line, object);
+        put_raw(line, "] ", 2);
+    }
+}
+
+static void line_write(struct line *line)
+{
+    if (line->is_cut) {
+        memcpy(line->bytes + line->len, CUT_MARK, sizeof(CUT_MARK) - 1);
+        line->len += sizeof(CUT_MARK) - 1;
+    }
+    line->bytes[line->len++] = '\n';
+    /* Nobody can be told that a log line was lost. */
+    while (write(STDERR_FILENO, line->bytes, line->len) < 0 && errno == EINTR) {
+    }
+}
+
+void bt_log_write(enum bt_log_level level, const char *object,
+                  const char *format, ...)
+{
+    const int saved = errno;
+    char text[TEXT_MAX_BYTES];
+    struct line line;
+    va_list args;
+    int len;
+
+    line.len = 0;
+    line.is_cut = false;
+    va_start(args, format);
+    len = vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+
+    put_head(&line, level, object);
+    if (len >= 0) {
+        put_escaped(&line, text);
+        line.is_cut = line.is_cut || (size_t)len >= sizeof(text);
+    }
+    line_write(&line);
+    errno = saved;
+}

@@ -1,0 +1,55 @@
+/*
+ * struct bt_str: a borrowed span of bytes (pointer and length, no NUL).
+ */
+#ifndef COMMON_STR_H
+#define COMMON_STR_H
+
+#include "common/base.h"
+#include "common/status.h"
+
+#include <string.h>
+
+struct bt_str {
+    const char *ptr;
+    size_t len;
+};
+
+/* A span of a string literal, usable as an expression. */
+#define BT_STR(literal) ((struct bt_str){"" literal, sizeof(literal) - 1})
+/* For printf's "%.*s". */
+#define BT_STR_ARG(str) (int)(str).len, (str).ptr
+
+static inline struct bt_str bt_str_of(const char *text)
+{
+    return (struct bt_str){text, text == NULL ? 0 : strlen(text)};
+}
+
+static inline struct bt_str bt_str_span(const char *ptr, size_t len)
+{
+    return (struct bt_str){ptr, len};
+}
+
+bool bt_str_eq(struct bt_str a, struct bt_str b);
+/* ASCII letters compare without case. */
+bool bt_str_eq_nocase(struct bt_str a, struct bt_str b);
+bool bt_str_starts(struct bt_str text, struct bt_str prefix);
+/* Without leading and trailing SP and HTAB. */
+struct bt_str bt_str_trim(struct bt_str text);
+/*
+ * The next item of a comma separated list (trimmed, empty ones skipped);
+ * false at the end. *rest is advanced.
+ */
+bool bt_str_next_item(struct bt_str *rest, struct bt_str *item_p);
+/* Offset of the first `needle` in `text`, or text.len. */
+size_t bt_str_find(struct bt_str text, struct bt_str needle);
+
+/* Whole text must be decimal digits; BT_ERR_SYNTAX or BT_ERR_RANGE. */
+BT_MUST_CHECK enum bt_status bt_str_to_u64(struct bt_str text,
+                                           uint64_t *value_p);
+/* Whole text must be 1 to 16 hex digits, either case. */
+BT_MUST_CHECK enum bt_status bt_str_hex_to_u64(struct bt_str text,
+                                               uint64_t *value_p);
+/* A heap copy with a NUL; NULL when memory is out or a NUL is inside. */
+char *bt_str_dup(struct bt_str text);
+
+#endif

@@ -1,0 +1,2 @@
+baton_fuzz(fuzz_conf LIBS bt_common
+           SOURCES ${PROJECT_SOURCE_DIR}/proxy/config.c)

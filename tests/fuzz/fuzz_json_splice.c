@@ -1,0 +1,105 @@
+/*
+ * Splices any bytes: "drop" is dropped, "set" is set, "deep" is entered. What
+ * is accepted must give valid JSON of the length told, with nothing of the
+ * dropped names left on the levels edited.
+ */
+#include "common/json_splice.h"
+
+#include <stdlib.h>
+
+#define LEVELS 4
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool fact)
+{
+    if (!fact) {
+        abort();
+    }
+}
+
+static bool edit_level(struct bt_json_splice *splice, struct bt_str object,
+                       int levels);
+
+static void edit_member(struct bt_json_level *level,
+                        struct bt_json_splice *splice,
+                        const struct bt_json_member *m, int levels)
+{
+    if (bt_json_name_is(m->name, BT_STR("drop"))) {
+        bt_json_level_drop(level, splice, m);
+    } else if (bt_json_name_is(m->name, BT_STR("set"))) {
+        bt_json_level_set(level, splice, m, BT_STR("[null]"));
+    } else if (m->value.type == BT_JSON_OBJECT && levels > 0 &&
+               bt_json_name_is(m->name, BT_STR("deep"))) {
+        bt_json_level_keep(level, splice, m);
+        require(edit_level(splice, m->value.text, levels - 1));
+    } else {
+        bt_json_level_keep(level, splice, m);
+    }
+}
+
+static bool edit_level(struct bt_json_splice *splice, struct bt_str object,
+                       int levels)
+{
+    struct bt_json_level level;
+    struct bt_json_iter it;
+    struct bt_json_member m;
+
+    bt_json_level_open(&level, object);
+    bt_json_iter_object(&it, object);
+    while (bt_json_next_member(&it, &m)) {
+        edit_member(&level, splice, &m, levels);
+    }
+    if (bt_json_iter_end(&it) != BT_OK) {
+        require(bt_json_iter_offset(&it) <= object.len);
+        return false;
+    }
+    bt_json_level_close(&level, splice, it.at - 1, BT_STR("\"add\":1"));
+    return true;
+}
+
+static void check_result(struct bt_str text)
+{
+    struct bt_json_iter it;
+    struct bt_json_member m;
+    struct bt_json_value value;
+    struct bt_buf decoded = {0};
+
+    require(bt_json_check(text, NULL, NULL) == BT_OK);
+    require(bt_json_find(text, BT_STR("add"), &value));
+    bt_json_iter_object(&it, text);
+    while (bt_json_next_member(&it, &m)) {
+        require(!bt_json_name_is(m.name, BT_STR("drop")));
+        bt_buf_clear(&decoded);
+        bt_json_unescape(bt_str_span(m.begin, m.name.len + 2), &decoded);
+        require(bt_json_name_is(m.name, bt_buf_str(&decoded)));
+    }
+    require(bt_json_iter_end(&it) == BT_OK);
+    bt_buf_fini(&decoded);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const struct bt_str text = bt_str_span((const char *)data, size);
+    struct bt_json_value value = {.type = BT_JSON_NONE};
+    struct bt_json_splice splice;
+    struct bt_arena arena;
+    struct bt_buf out = {0};
+    bool is_object;
+    bool is_edited;
+
+    bt_arena_init(&arena);
+    bt_json_splice_init(&splice, &arena, text);
+    is_object = bt_json_check(text, &value, NULL) == BT_OK &&
+                value.type == BT_JSON_OBJECT;
+    is_edited = edit_level(&splice, text, LEVELS);
+    require(is_object == is_edited);
+    if (is_edited && !splice.failed) {
+        bt_json_splice_append(&splice, &out);
+        require(out.len == bt_json_splice_len(&splice));
+        check_result(bt_buf_str(&out));
+    }
+    bt_buf_fini(&out);
+    bt_arena_fini(&arena);
+    return 0;
+}

@@ -1,0 +1,331 @@
+/*
+ * Both readers of the link over one input, whose first byte says which:
+ *
+ *     even  the proxy's: the bytes follow an agent's upgrade
+ *     odd   the agent's: the bytes follow its GET
+ *
+ * Each runs over a socketpair, as whole as in the program.
+ */
+#include "agent/src/link.h"
+#include "common/log.h"
+#include "proxy/agents_core.h"
+#include "proxy/control_stats.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define INPUT_MAX 65536
+#define TURNS     12
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(bool ok)
+{
+    if (!ok) {
+        abort();
+    }
+}
+
+/* --- the proxy's reader --- */
+
+static void on_order(void *owner, const struct engine *engine,
+                     enum handoff_order order, struct handoff_id id,
+                     enum release_reason reason)
+{
+    agents_order(*(struct agents **)owner, engine, order, id, reason);
+}
+
+static void on_news(void *owner, struct bt_mailbox *worker,
+                    struct control_news *news)
+{
+    (void)owner;
+    (void)worker;
+    free(news);
+}
+
+static void on_unused(void *owner)
+{
+    (void)owner;
+}
+
+static unsigned ranks_of(void *owner, const struct engine *engine)
+{
+    return agents_ranks(*(struct agents **)owner, engine);
+}
+
+static uint64_t now_of(void *owner)
+{
+    (void)owner;
+    return bt_clock_us();
+}
+
+static const struct handoffs_events HANDOFFS_EVENTS = {
+    .on_order = on_order,
+    .on_news = on_news,
+    .on_room = on_unused,
+    .ranks = ranks_of,
+    .now_us = now_of,
+};
+
+struct proxy_side {
+    struct config config;
+    struct pool_conf pool_conf;
+    struct pool pool;
+    struct engine engines[2];
+    struct engine *prefill[1], *decode[1];
+    atomic_bool pair_ready[2];
+    struct registry registry;
+    struct bt_loop *loop;
+    struct bt_metrics *stats;
+    struct agents *agents;
+    struct handoffs *handoffs;
+};
+
+static void open_registry(struct proxy_side *side)
+{
+    side->pool_conf.connector = CONNECTOR_BATON;
+    side->pool.conf = &side->pool_conf;
+    side->prefill[0] = &side->engines[0];
+    side->decode[0] = &side->engines[1];
+    side->pool.prefill = side->prefill;
+    side->pool.decode = side->decode;
+    side->pool.prefill_count = side->pool.decode_count = 1;
+    for (unsigned i = 0; i < 2; i++) {
+        side->engines[i].id = i;
+        side->engines[i].role = i == 0 ? ENGINE_PREFILL : ENGINE_DECODE;
+        side->engines[i].pool = &side->pool;
+        check(bt_url_parse(i == 0 ? "http://a:1" : "http://b:2",
+                           &side->engines[i].url, NULL) == BT_OK);
+    }
+    side->engines[1].pair_ready = side->pair_ready;
+    side->registry.engines = side->engines;
+    side->registry.engine_count = 2;
+    side->registry.pools = &side->pool;
+    side->registry.pool_count = 1;
+}
+
+static void open_proxy(struct proxy_side *side)
+{
+    struct agents_options options = {.config = &side->config,
+                                     .registry = &side->registry,
+                                     .boot = 1,
+                                     .on_reading = on_unused,
+                                     .on_room = on_unused};
+    const struct handoff_begin begin = {.id = {0x11, 0x22},
+                                        .prefill = &side->engines[0]};
+
+    side->config.agents.ping_ms = 1000;
+    side->config.agents.dead_ms = 3000;
+    open_registry(side);
+    check(bt_loop_open(&side->loop) == BT_OK);
+    side->stats = bt_metrics_open(control_stat_rows, CONTROL_STATS);
+    check(side->stats != NULL);
+    options.loop = side->loop;
+    options.stats = side->stats;
+    check(agents_open(&options, &side->agents) == BT_OK);
+    side->handoffs = handoffs_open(&side->registry, side->stats,
+                                   &HANDOFFS_EVENTS, &side->agents);
+    check(side->handoffs != NULL);
+    agents_set_handoffs(side->agents, side->handoffs);
+    handoffs_begin(side->handoffs, &begin);
+    handoffs_decode(side->handoffs, begin.id, &side->engines[1]);
+}
+
+static const struct bt_stream_events NO_EVENTS = {.on_connected = on_unused};
+
+/* A link as the upgrade leaves it. */
+static void open_link(struct proxy_side *side, int fd)
+{
+    const struct bt_stream_options options = {.high_water = 65536};
+    struct agent_link *const link = calloc(1, sizeof(*link));
+    struct bt_stream *stream = NULL;
+
+    check(link != NULL);
+    agent_link_init(link, side->agents);
+    check(bt_stream_open(side->loop, fd, &options, &NO_EVENTS, NULL, &stream) ==
+          BT_OK);
+    TAILQ_INSERT_TAIL(&side->agents->links, link, entry);
+    side->agents->link_count++;
+    side->agents->stranger_count++;
+    agent_link_start(link, stream, bt_str_span("", 0));
+}
+
+static void send_all(int fd, const uint8_t *data, size_t size)
+{
+    const ssize_t sent = send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+    (void)sent;
+}
+
+static void fuzz_proxy(const uint8_t *data, size_t size)
+{
+    struct proxy_side side = {.loop = NULL};
+    int pair[2];
+
+    open_proxy(&side);
+    check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0,
+                     pair) == 0);
+    open_link(&side, pair[0]);
+    send_all(pair[1], data, size);
+    for (unsigned i = 0; i < TURNS; i++) {
+        bt_loop_turn(side.loop, 0);
+    }
+    close(pair[1]);
+    bt_loop_turn(side.loop, 0);
+    agents_close(&side.agents);
+    handoffs_close(&side.handoffs);
+    bt_loop_close(&side.loop);
+    bt_metrics_close(&side.stats);
+}
+
+/* --- the agent's reader --- */
+
+static void on_sync(void *owner, struct bta_link *link, uint64_t proxy,
+                    uint32_t lease_ms)
+{
+    (void)owner;
+    (void)proxy;
+    bta_link_sync_hold(link, (baton_id){1, 2}, 0, 1, 1, 1, lease_ms);
+}
+
+static void on_down(void *owner, uint64_t proxy, uint64_t silent_us)
+{
+    (void)owner;
+    (void)proxy;
+    (void)silent_us;
+}
+
+static void on_release(void *owner, uint64_t proxy, baton_id handoff,
+                       baton_reason reason)
+{
+    (void)owner;
+    (void)proxy;
+    check(handoff.lo != 0);
+    check(reason <= BATON_REASON_UNKNOWN_PEER);
+}
+
+static void on_renew(void *owner, uint64_t proxy, baton_id handoff,
+                     uint32_t lease_ms)
+{
+    (void)owner;
+    (void)proxy;
+    check(handoff.lo != 0);
+    check(lease_ms != 0);
+}
+
+static void on_cancel(void *owner, uint64_t proxy, baton_id handoff)
+{
+    (void)owner;
+    (void)proxy;
+    check(handoff.lo != 0);
+}
+
+static void on_peer_up(void *owner, uint64_t proxy, struct bt_str card)
+{
+    (void)owner;
+    (void)proxy;
+    check(card.len >= 2 && card.ptr[0] == '{');
+}
+
+static void on_peer_down(void *owner, uint64_t proxy, struct bt_str engine,
+                         uint32_t rank, uint64_t boot)
+{
+    (void)owner;
+    (void)proxy;
+    (void)engine;
+    (void)rank;
+    (void)boot;
+}
+
+static const struct bta_link_events LINK_EVENTS = {
+    .on_sync = on_sync,
+    .on_down = on_down,
+    .on_release = on_release,
+    .on_renew = on_renew,
+    .on_cancel = on_cancel,
+    .on_peer_up = on_peer_up,
+    .on_peer_down = on_peer_down,
+};
+
+struct agent_side {
+    struct bta_timer turn;
+    struct bta_reactor *reactor;
+};
+
+static void on_turn(struct bta_timer *timer)
+{
+    struct agent_side *const side =
+        bt_container_of(timer, struct agent_side, turn);
+
+    bta_reactor_stop(side->reactor);
+}
+
+static void turn(struct agent_side *side)
+{
+    check(bta_timer_set(side->reactor, &side->turn, 0));
+    bta_reactor_run(side->reactor);
+}
+
+static int listen_unix(char text[64])
+{
+    struct sockaddr_un sun = {.sun_family = AF_UNIX};
+    const int fd =
+        socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    check(fd >= 0);
+    snprintf(sun.sun_path, sizeof(sun.sun_path), "/tmp/fuzz_link_%ld",
+             (long)getpid());
+    (void)unlink(sun.sun_path);
+    check(bind(fd, (const struct sockaddr *)&sun, sizeof(sun)) == 0);
+    check(listen(fd, 8) == 0);
+    snprintf(text, 64, "unix:%.50s", sun.sun_path);
+    return fd;
+}
+
+static void fuzz_agent(const uint8_t *data, size_t size)
+{
+    struct agent_side side = {.turn = {.on_due = on_turn}};
+    char address[64];
+    const char *const proxies[] = {address};
+    const struct bta_links_options options = {
+        .proxies = proxies, .proxy_count = 1, .events = &LINK_EVENTS};
+    struct bta_links *links;
+    const int listener = listen_unix(address);
+    int fd = -1;
+
+    side.reactor = bta_reactor_open();
+    check(side.reactor != NULL);
+    links = bta_links_open(side.reactor, &options);
+    check(links != NULL);
+    for (unsigned i = 0; i < TURNS && fd < 0; i++) {
+        turn(&side);
+        fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    }
+    check(fd >= 0);
+    send_all(fd, data, size);
+    for (unsigned i = 0; i < TURNS; i++) {
+        turn(&side);
+    }
+    close(fd);
+    bta_links_close(links);
+    bta_timer_clear(side.reactor, &side.turn);
+    bta_reactor_close(side.reactor);
+    close(listener);
+    (void)unlink(address + 5);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    bt_log_set_level(BT_LOG_ERROR);
+    if (size == 0 || size > INPUT_MAX) {
+        return 0;
+    }
+    if ((data[0] & 1) == 0) {
+        fuzz_proxy(data + 1, size - 1);
+    } else {
+        fuzz_agent(data + 1, size - 1);
+    }
+    return 0;
+}

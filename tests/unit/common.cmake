@@ -1,0 +1,8 @@
+foreach(module status log str arena buf sse metrics)
+  baton_unit(test_${module} LIBS bt_base)
+endforeach()
+
+# jansson is the second opinion here.
+foreach(module json json_splice)
+  baton_unit(test_${module} LIBS bt_base PkgConfig::JANSSON)
+endforeach()

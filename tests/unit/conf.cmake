@@ -1,0 +1,13 @@
+# Settings: the table in common/, the proxy's table, the example files.
+
+baton_unit(test_conf LIBS bt_common)
+baton_unit(test_config LIBS bt_common
+           SOURCES ${PROJECT_SOURCE_DIR}/proxy/config.c)
+
+# The example files are right, and the complete one is what the program prints.
+if(TARGET baton-proxy)
+  add_test(NAME conf.examples
+      COMMAND bash ${PROJECT_SOURCE_DIR}/tests/lint/tables.sh
+              $<TARGET_FILE:baton-proxy>)
+  set_tests_properties(conf.examples PROPERTIES LABELS unit TIMEOUT 60)
+endif()

@@ -1,0 +1,186 @@
+/*
+ * common/net: addresses, URLs, listening sockets.
+ */
+#include "common/net.h"
+#include "tests/support/harness.h"
+#include "tests/support/pair.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+START_TEST(addresses_read_back_as_written)
+{
+    static const char *const texts[] = {"127.0.0.1:80", "[::1]:8000",
+                                        "0.0.0.0:0", "unix:/tmp/x.sock"};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(texts); i++) {
+        struct bt_addr addr;
+        char text[BT_ADDR_TEXT_MAX];
+
+        ck_assert_int_eq(bt_addr_parse(texts[i], &addr), BT_OK);
+        bt_addr_format(&addr, text);
+        ck_assert_str_eq(text, texts[i]);
+    }
+}
+END_TEST
+
+START_TEST(bad_addresses_are_refused)
+{
+    static const char *const texts[] = {
+        "",        "127.0.0.1",  "127.0.0.1:",    ":80",
+        "a:b",     "a:65536",    "a:-1",          "[::1]",
+        "[::1]80", "[::1:80",    "[127.0.0.1]:1", "unix:",
+        "a b:80",  "a/b:80",     "::1:80",        "[]:80",
+        "a:80x",   "a:00000080", "[::g]:80",
+    };
+    struct bt_addr addr;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(texts); i++) {
+        ck_assert_msg(bt_addr_parse(texts[i], &addr) == BT_ERR_SYNTAX, "%s",
+                      texts[i]);
+    }
+}
+END_TEST
+
+static struct bt_addr addr_of(const char *text)
+{
+    struct bt_addr addr;
+
+    ck_assert_int_eq(bt_addr_parse(text, &addr), BT_OK);
+    return addr;
+}
+
+START_TEST(hosts_compare_without_their_ports)
+{
+    const struct bt_addr a = addr_of("127.0.0.1:1");
+    const struct bt_addr b = addr_of("127.0.0.1:2");
+    const struct bt_addr c = addr_of("127.0.0.2:1");
+    const struct bt_addr mapped = addr_of("[::ffff:127.0.0.1]:9");
+    const struct bt_addr far = addr_of("192.0.2.1:1");
+    const struct bt_addr path = addr_of("unix:/a");
+
+    ck_assert(bt_addr_same_host(&a, &b));
+    ck_assert(bt_addr_same_host(&a, &mapped));
+    ck_assert(!bt_addr_same_host(&a, &c));
+    ck_assert(!bt_addr_same_host(&a, &path));
+    ck_assert(bt_addr_same_host(&path, &path));
+    ck_assert(bt_addr_is_local(&c));
+    ck_assert(bt_addr_is_local(&mapped));
+    ck_assert(bt_addr_is_local(&path));
+    ck_assert(!bt_addr_is_local(&far));
+}
+END_TEST
+
+START_TEST(urls_are_normalised)
+{
+    static const struct {
+        const char *text;
+        const char *normal;
+        const char *authority;
+        uint16_t port;
+    } rows[] = {
+        {"http://Host.Example:8000", "http://host.example:8000",
+         "host.example:8000", 8000},
+        {"http://10.0.0.1/", "http://10.0.0.1:80", "10.0.0.1", 80},
+        {"http://[::1]:9", "http://[::1]:9", "[::1]:9", 9},
+        {"https://a", "https://a:443", "a", 443},
+        {"https://a:80/", "https://a:80", "a:80", 80},
+    };
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(rows); i++) {
+        struct bt_url url;
+
+        ck_assert_int_eq(bt_url_parse(rows[i].text, &url, NULL), BT_OK);
+        ck_assert_str_eq(url.normal, rows[i].normal);
+        ck_assert_str_eq(url.authority, rows[i].authority);
+        ck_assert_uint_eq(url.port, rows[i].port);
+    }
+}
+END_TEST
+
+START_TEST(bad_urls_say_why)
+{
+    static const char *const texts[] = {
+        "",           "host:80",       "ftp://a",    "http://",
+        "http://:80", "http://a:0",    "http://a:",  "http://a/b",
+        "http://a?b", "http://u@a:80", "http://a b", "http://[::1",
+    };
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(texts); i++) {
+        struct bt_url url;
+        const char *why = NULL;
+
+        ck_assert_msg(bt_url_parse(texts[i], &url, &why) == BT_ERR_SYNTAX, "%s",
+                      texts[i]);
+        ck_assert_ptr_nonnull(why);
+    }
+}
+END_TEST
+
+START_TEST(a_url_of_an_address_resolves_to_it)
+{
+    struct bt_url url;
+    struct bt_addr addr;
+    char text[BT_ADDR_TEXT_MAX];
+
+    ck_assert_int_eq(bt_url_parse("http://127.0.0.3:81", &url, NULL), BT_OK);
+    ck_assert_int_eq(bt_url_resolve(&url, &addr), BT_OK);
+    bt_addr_format(&addr, text);
+    ck_assert_str_eq(text, "127.0.0.3:81");
+}
+END_TEST
+
+START_TEST(port_zero_gives_a_free_port_and_a_taken_one_is_told)
+{
+    struct bt_addr addr;
+    const int fd = pair_listen(&addr);
+    char text[BT_ADDR_TEXT_MAX];
+    int other;
+
+    bt_addr_format(&addr, text);
+    ck_assert_str_ne(text, "127.0.0.1:0");
+    ck_assert_int_eq(bt_listen(&addr, false, &other), BT_ERR_EXISTS);
+    ck_assert_int_eq(close(fd), 0);
+}
+END_TEST
+
+START_TEST(workers_share_a_port)
+{
+    struct bt_addr addr = addr_of("127.0.0.1:0");
+    int first, second;
+
+    ck_assert_int_eq(bt_listen(&addr, true, &first), BT_OK);
+    ck_assert_int_eq(bt_addr_of_fd(first, &addr), BT_OK);
+    ck_assert_int_eq(bt_listen(&addr, true, &second), BT_OK);
+    ck_assert_int_eq(close(first), 0);
+    ck_assert_int_eq(close(second), 0);
+}
+END_TEST
+
+START_TEST(a_stale_socket_file_is_replaced_a_live_one_is_not)
+{
+    char dir[] = "/tmp/baton-net-XXXXXX";
+    char text[64];
+    struct bt_addr addr;
+    int fd, other;
+
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    (void)snprintf(text, sizeof(text), "unix:%s/s", dir);
+    addr = addr_of(text);
+    ck_assert_int_eq(bt_listen(&addr, false, &fd), BT_OK);
+    ck_assert_int_eq(bt_listen(&addr, false, &other), BT_ERR_EXISTS);
+    ck_assert_int_eq(close(fd), 0);
+    ck_assert_int_eq(bt_listen(&addr, false, &fd), BT_OK);
+    ck_assert_int_eq(close(fd), 0);
+    ck_assert_int_eq(unlink(text + 5), 0);
+    ck_assert_int_eq(rmdir(dir), 0);
+}
+END_TEST
+
+HARNESS_MAIN("net", addresses_read_back_as_written, bad_addresses_are_refused,
+             hosts_compare_without_their_ports, urls_are_normalised,
+             bad_urls_say_why, a_url_of_an_address_resolves_to_it,
+             port_zero_gives_a_free_port_and_a_taken_one_is_told,
+             workers_share_a_port,
+             a_stale_socket_file_is_replaced_a_live_one_is_not)
