@@ -1,0 +1,306 @@
+/*
+ * Baton's agent: moves the KV blocks of a handoff from a prefill engine (P)
+ * to a decode engine (D) by one-sided reads, and proves that they are its own.
+ *
+ *   P host: hold_open -> compute -> hold_ready, params_write --params--> D host
+ *   D host: pull(params) -> [reads, then the hold word] -> PULLED
+ *   proxy:  release                                        -> P: RELEASED
+ *
+ * An agent and what was opened from it belong to one host thread at a time
+ * (hold_break and blocks_reused may come from any thread). One native thread
+ * per agent owns the fabric and the links; it sleeps when nothing happens.
+ * Functions return at once, but for open, start and close. Outputs come last
+ * and are written only on success. Open agents after any fork. The library
+ * never exits, aborts, prints, or touches signals or the environment.
+ */
+#ifndef BATON_AGENT_H
+#define BATON_AGENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BATON_API         __attribute__((visibility("default")))
+#define BATON_API_VERSION 1
+
+/* name, value, text */
+#define BATON_STATUS_MAP(X)                                          \
+    X(BATON_OK, 0, "ok")                                             \
+    X(BATON_ERR_ARGUMENT, -1, "an argument is out of its range")     \
+    X(BATON_ERR_MEMORY, -2, "out of memory")                         \
+    X(BATON_ERR_SYSTEM, -3, "a system call failed")                  \
+    X(BATON_ERR_FABRIC, -4, "no usable fabric provider")             \
+    X(BATON_ERR_BUSY, -5, "a limit is met; try later or do without") \
+    X(BATON_ERR_STATE, -6, "not allowed in this state")              \
+    X(BATON_ERR_UNKNOWN, -7, "no such handoff, tag or peer")         \
+    X(BATON_ERR_EXISTS, -8, "the handoff, tag or slot is in use")    \
+    X(BATON_ERR_PARAMS, -9, "the params or info text is malformed")  \
+    X(BATON_ERR_SPACE, -10, "the output buffer is too small")        \
+    X(BATON_ERR_UNSUPPORTED, -11, "not supported by this build or device")
+
+typedef enum baton_status {
+#define BATON_STATUS_ENUM(name, value, text) name = value,
+    BATON_STATUS_MAP(BATON_STATUS_ENUM)
+#undef BATON_STATUS_ENUM
+} baton_status;
+
+typedef enum baton_role {
+    BATON_ROLE_PREFILL = 1,
+    BATON_ROLE_DECODE = 2,
+    BATON_ROLE_BOTH = 3,
+    BATON_ROLE_SCHEDULER = 4 /* link only: no memory, no fabric */
+} baton_role;
+
+typedef enum baton_memory {
+    BATON_MEMORY_HOST,
+    BATON_MEMORY_CUDA
+} baton_memory;
+
+typedef enum baton_kind {
+    BATON_KIND_K,
+    BATON_KIND_V,
+    BATON_KIND_KV,    /* K and V of a token side by side */
+    BATON_KIND_LATENT /* MLA: whole on every rank */
+} baton_kind;
+
+/* Why a hold ended, or a pull or peer failed. */
+typedef enum baton_reason {
+    BATON_REASON_NONE,
+    BATON_REASON_PULLED,    /* every block was read and proven */
+    BATON_REASON_CANCELLED, /* the proxy or the host gave it up */
+    BATON_REASON_EXPIRED,   /* the lease or the orphan time ran out */
+    BATON_REASON_BROKEN,    /* the host broke it or reused a block */
+    BATON_REASON_LOST,      /* the hold word was not the handoff's: no proof */
+    BATON_REASON_CHECKSUM,  /* a block's digest differs */
+    BATON_REASON_TIMEOUT,   /* the pull's deadline passed */
+    BATON_REASON_UNREACHABLE, /* the peer's fabric endpoint failed */
+    BATON_REASON_RESTARTED,   /* the peer has another boot id than the params */
+    BATON_REASON_MISMATCH,    /* fingerprints, geometry or block lists differ */
+    BATON_REASON_UNKNOWN_PEER /* no card of that engine, rank and boot */
+} baton_reason;
+
+/* 128-bit handoff id; lo is the hold word and never 0. */
+typedef struct baton_id {
+    uint64_t hi, lo;
+} baton_id;
+
+/* Borrowed bytes. */
+typedef struct baton_bytes {
+    const void *data;
+    size_t length;
+} baton_bytes;
+
+/* Block numbers of one group, in token order. Borrowed during the call. */
+typedef struct baton_blocks {
+    const uint32_t *ids;
+    size_t count;
+} baton_blocks;
+
+typedef struct baton_options {
+    size_t size; /* of this struct; set by baton_options_preset */
+    baton_role role;
+    const char *engine;   /* engine id, 1..255 printable characters */
+    uint64_t engine_boot; /* the same on all ranks of one life; 0 unknown */
+    const char *url;      /* the engine's URL as the proxies know it */
+    uint32_t rank, world; /* this rank of all ranks (0, 1) */
+    uint32_t tp, pp;      /* tensor and pipeline parallel sizes (1, 1) */
+    const char *const
+        *proxies; /* "HOST:PORT" of agents' listeners; may be none */
+    size_t proxy_count;
+    baton_bytes key;      /* shared key of agents and proxies; empty: none */
+    const char *provider; /* "auto", "tcp", "cma", or a libfabric provider */
+    const char *fabric_address; /* local IP to listen on; NULL: by the URL's
+                                   host, else loopback */
+    const char *fingerprint;    /* all that decides the bytes inside a block:
+                                   model,    revision, dtype, kernels; free text */
+    uint32_t max_handoffs;      /* live handoffs (16384) */
+    uint32_t max_holds;         /* words in the hold table (65536) */
+    uint32_t pull_timeout_ms;   /* (10000) */
+    uint32_t drain_ms;  /* grace before a peer's endpoint is closed (1000) */
+    uint32_t orphan_ms; /* life of a hold whose owner is gone (10000) */
+    int checksum;       /* digests of blocks on both sides (0) */
+    /* level 0 error … 4 trace; called on any of the agent's threads */
+    void (*log)(void *arg, int level, const char *text);
+    void *log_arg;
+} baton_options;
+
+static inline baton_options baton_options_preset(void)
+{
+    baton_options options;
+    memset(&options, 0, sizeof(options));
+    options.size = sizeof(options);
+    options.role = BATON_ROLE_BOTH;
+    options.world = options.tp = options.pp = 1;
+    options.provider = "auto";
+    options.max_handoffs = 16384;
+    options.max_holds = 65536;
+    options.pull_timeout_ms = 10000;
+    options.drain_ms = 1000;
+    options.orphan_ms = 10000;
+    return options;
+}
+
+/* How blocks lie in a region: block b is [base + b*stride, + block_bytes). */
+typedef struct baton_layout {
+    size_t size; /* sizeof(baton_layout) */
+    uint32_t group, layer;
+    baton_kind kind;
+    uint32_t heads;        /* KV heads of this rank inside a block; 0: latent */
+    uint32_t block_tokens; /* tokens of a block */
+    uint32_t token_bytes;  /* bytes of one token of one head (of all: latent) */
+    int head_major;        /* 1: [head][token], 0: [token][head] */
+    uint64_t blocks;
+    uint64_t stride; /* bytes from one block to the next */
+    uint64_t
+        block_bytes; /* heads * block_tokens * token_bytes (latent: no heads) */
+} baton_layout;
+
+typedef struct baton_agent baton_agent;
+
+typedef enum baton_event_type {
+    BATON_EVENT_PEER_READY = 1,
+    BATON_EVENT_PEER_FAILED,
+    BATON_EVENT_RELEASED,   /* P: the blocks may be reused */
+    BATON_EVENT_PULLED,     /* D: the blocks are there and proven */
+    BATON_EVENT_PULL_FAILED /* D: no read will write to the blocks any more */
+} baton_event_type;
+
+typedef struct baton_event {
+    baton_event_type type;
+    baton_reason reason;
+    baton_id handoff;      /* RELEASED, PULLED, PULL_FAILED */
+    uint64_t tag;          /* PULLED, PULL_FAILED: as given to baton_pull */
+    uint64_t bytes;        /* PULLED: bytes read */
+    uint32_t blocks, runs; /* PULLED: blocks wanted, reads posted */
+    uint32_t wait_us, read_us, proof_us; /* PULLED: time by stage */
+    uint32_t rank;                       /* PEER_*: of the peer */
+    uint64_t boot;                       /* PEER_*: of the peer */
+    char engine[256];                    /* PEER_*: of the peer */
+    char provider[16];                   /* PEER_READY, PULLED */
+} baton_event;
+
+typedef struct baton_stats {
+    size_t size; /* sizeof(baton_stats) */
+    uint64_t holds_live, holds_total, slots_live;
+    uint64_t released_pulled, released_cancelled, released_expired,
+        released_broken;
+    uint64_t pulls_live, pulls_total, pulls_failed, pulled_bytes, pulled_runs;
+    uint64_t peers_ready, links_up;
+    uint64_t boot; /* this agent's boot id */
+} baton_stats;
+
+/* Text of a status or reason; static. */
+BATON_API const char *baton_status_text(baton_status status);
+BATON_API const char *baton_reason_text(baton_reason reason);
+BATON_API const char *baton_version(void);
+
+/* 32 hex digits to an id and back. ERR_PARAMS; a zero low half is an error. */
+BATON_API baton_status baton_id_parse(const char *hex, size_t length,
+                                      baton_id *id_p);
+BATON_API void baton_id_format(baton_id id, char hex[33]);
+
+/* Checks the options and opens the fabric; starts nothing. */
+BATON_API baton_status baton_agent_open(const baton_options *options,
+                                        baton_agent **agent_p);
+/* Ends reads in flight, says goodbye, frees everything. NULL is fine. */
+BATON_API void baton_agent_close(baton_agent *agent);
+/*
+ * Registers blocks. Between open and start. Regions may alias one memory; they
+ * are known by (base, stride, length). The memory stays the host's and must
+ * outlive the agent.
+ */
+BATON_API baton_status baton_region_add(baton_agent *agent, void *base,
+                                        uint64_t length, baton_memory memory,
+                                        int device, const baton_layout *layout);
+/* The fingerprint is final; the thread starts and introduces itself. */
+BATON_API baton_status baton_agent_start(baton_agent *agent);
+/*
+ * Plain text that tells another process about this rank (its card). *length_p
+ * is set also on ERR_SPACE. After start.
+ */
+BATON_API baton_status baton_agent_info(baton_agent *agent, char *text,
+                                        size_t cap, size_t *length_p);
+/* A peer given by the host instead of a proxy; PEER_READY or PEER_FAILED. */
+BATON_API baton_status baton_peer_add(baton_agent *agent, baton_bytes info);
+BATON_API baton_status baton_peer_remove(baton_agent *agent, const char *engine,
+                                         uint32_t rank);
+
+/* --- P --- */
+
+/*
+ * Sets the hold word of `slot` before the first token is computed. The host
+ * assigns the slot, the same on all ranks; it is free again after RELEASED of
+ * every rank. owner: boot id of the proxy, 0 none. ERR_BUSY, ERR_EXISTS.
+ */
+BATON_API baton_status baton_hold_open(baton_agent *agent, baton_id handoff,
+                                       uint32_t slot, uint64_t owner);
+/*
+ * The blocks are written. From now on RELEASED will come, exactly once.
+ * lease_ms 0: the owner's value. digests (may be NULL): with checksum, one
+ * per block over all groups in order, for baton_params_write. ERR_UNKNOWN.
+ */
+BATON_API baton_status baton_hold_ready(baton_agent *agent, baton_id handoff,
+                                        const baton_blocks *groups,
+                                        size_t group_count, uint64_t tokens,
+                                        uint32_t lease_ms, uint64_t *digests,
+                                        size_t digest_count);
+/*
+ * Preempted or aborted: the word is clear on return. An OPEN hold ends
+ * silently; a READY one gives RELEASED(broken). Unknown: ERR_UNKNOWN.
+ */
+BATON_API baton_status baton_hold_break(baton_agent *agent, baton_id handoff);
+/* Ends a READY hold where there is no proxy: RELEASED(pulled). */
+BATON_API baton_status baton_hold_release(baton_agent *agent, baton_id handoff);
+/* Before blocks are overwritten: breaks every live hold with one of them. */
+BATON_API baton_status baton_blocks_reused(baton_agent *agent, uint32_t group,
+                                           const uint32_t *ids, size_t count);
+/*
+ * The kv_transfer_params object for D, from the infos of all ranks in rank
+ * order. Pure: needs no agent. digests: rank by rank as hold_ready gave them,
+ * or NULL. *length_p is set also on ERR_SPACE.
+ */
+BATON_API baton_status baton_params_write(
+    const baton_bytes *infos, size_t info_count, baton_id handoff,
+    uint32_t slot, const baton_blocks *groups, size_t group_count,
+    uint64_t tokens, const uint64_t *digests, size_t digest_count, char *text,
+    size_t cap, size_t *length_p);
+
+/* --- D --- */
+
+typedef struct baton_pull_request {
+    size_t size; /* sizeof(baton_pull_request) */
+    baton_id handoff;
+    baton_bytes params;         /* kv_transfer_params as received */
+    const baton_blocks *groups; /* D's blocks of tokens [have_tokens, tokens) */
+    size_t group_count;
+    uint64_t have_tokens; /* prefix that D has already, whole blocks of D */
+    uint64_t tag;         /* the host's name of this pull, unique while live */
+} baton_pull_request;
+
+/*
+ * Starts a pull; exactly one of PULLED and PULL_FAILED follows, and until then
+ * the blocks belong to the agent. Nothing wanted: PULLED at once.
+ */
+BATON_API baton_status baton_pull(baton_agent *agent,
+                                  const baton_pull_request *request);
+/* Gives a pull up; PULL_FAILED(cancelled) comes once no read can write. */
+BATON_API baton_status baton_cancel(baton_agent *agent, uint64_t tag);
+
+/* --- both --- */
+
+/* Takes up to max events; returns how many. Never blocks. */
+BATON_API size_t baton_poll(baton_agent *agent, baton_event *events,
+                            size_t max);
+/* Readable while events wait (an eventfd that baton_poll clears). */
+BATON_API int baton_agent_fd(const baton_agent *agent);
+BATON_API void baton_agent_stats(baton_agent *agent, baton_stats *stats_p);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

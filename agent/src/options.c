@@ -1,0 +1,142 @@
+/*
+ * The options: checked, and copied into memory of the agent's own.
+ */
+#include "agent/src/options.h"
+
+#include <stdlib.h>
+
+#define PROXIES_MAX      64
+#define MAX_HOLDS_LIMIT  (1u << 24)
+#define FINGERPRINT_MAX  65536
+#define TIME_MS_MAX      86400000u
+
+static bool is_engine_name(const char *engine)
+{
+    size_t length = 0;
+
+    if (engine == NULL) {
+        return false;
+    }
+    while (engine[length] != '\0') {
+        if ((unsigned char)engine[length] < 0x20 || engine[length] == 0x7f ||
+            length == BTA_ENGINE_MAX) {
+            return false;
+        }
+        length++;
+    }
+    return length > 0;
+}
+
+static bool sizes_checked(const baton_options *options)
+{
+    return options->world > 0 && options->rank < options->world &&
+           options->world <= BTA_WORLD_MAX && options->tp > 0 &&
+           options->pp > 0 && options->max_handoffs > 0 &&
+           options->max_handoffs <= MAX_HOLDS_LIMIT &&
+           options->max_holds > 0 && options->max_holds <= MAX_HOLDS_LIMIT &&
+           options->pull_timeout_ms > 0 &&
+           options->pull_timeout_ms <= TIME_MS_MAX &&
+           options->drain_ms <= TIME_MS_MAX &&
+           options->orphan_ms <= TIME_MS_MAX;
+}
+
+static bool texts_checked(const baton_options *options)
+{
+    if (options->proxy_count > PROXIES_MAX ||
+        (options->proxies == NULL && options->proxy_count > 0) ||
+        (options->key.data == NULL && options->key.length > 0)) {
+        return false;
+    }
+    for (size_t i = 0; i < options->proxy_count; i++) {
+        if (options->proxies[i] == NULL) {
+            return false;
+        }
+    }
+    return options->fingerprint == NULL ||
+           strnlen(options->fingerprint, FINGERPRINT_MAX + 1) <=
+               FINGERPRINT_MAX;
+}
+
+static bool role_checked(baton_role role)
+{
+    switch (role) {
+    case BATON_ROLE_PREFILL:
+    case BATON_ROLE_DECODE:
+    case BATON_ROLE_BOTH:
+    case BATON_ROLE_SCHEDULER:
+        return true;
+    }
+    return false;
+}
+
+static const char *text_copy(struct bt_arena *arena, const char *text,
+                             const char *absent)
+{
+    return bt_arena_dup(arena, bt_str_of(text == NULL ? absent : text)).ptr;
+}
+
+static void proxies_copy(struct bt_arena *arena, baton_options *options)
+{
+    const char **const proxies =
+        bt_arena_zalloc(arena, (options->proxy_count + 1) * sizeof(char *));
+
+    for (size_t i = 0; proxies != NULL && i < options->proxy_count; i++) {
+        proxies[i] = text_copy(arena, options->proxies[i], "");
+    }
+    options->proxies = proxies;
+}
+
+baton_status bta_options_copy(const baton_options *given,
+                              struct bt_arena *arena, baton_options *copy_p)
+{
+    baton_options options;
+
+    if (given == NULL || given->size != sizeof(options) ||
+        !role_checked(given->role) || !is_engine_name(given->engine) ||
+        !sizes_checked(given) || !texts_checked(given)) {
+        return BATON_ERR_ARGUMENT;
+    }
+    options = *given;
+    options.engine = text_copy(arena, given->engine, "");
+    options.url = text_copy(arena, given->url, "");
+    options.provider = text_copy(arena, given->provider, "auto");
+    options.fingerprint = text_copy(arena, given->fingerprint, "");
+    if (given->fabric_address != NULL) {
+        options.fabric_address = text_copy(arena, given->fabric_address, "");
+    }
+    options.key.data =
+        bt_arena_dup(arena, bt_str_span(given->key.length == 0
+                                            ? ""
+                                            : given->key.data,
+                                        given->key.length))
+            .ptr;
+    proxies_copy(arena, &options);
+    if (arena->failed) {
+        return BATON_ERR_MEMORY;
+    }
+    *copy_p = options;
+    return BATON_OK;
+}
+
+/* http://HOST:PORT/…, http://[V6]:PORT/… */
+const char *bta_options_url_host(const baton_options *options,
+                                 struct bt_arena *arena)
+{
+    const struct bt_str url = bt_str_of(options->url);
+    const size_t scheme = bt_str_find(url, BT_STR("://"));
+    struct bt_str host;
+    size_t length = 0;
+
+    if (scheme == url.len) {
+        return NULL;
+    }
+    host = bt_str_span(url.ptr + scheme + 3, url.len - scheme - 3);
+    if (host.len > 0 && host.ptr[0] == '[') {
+        host = bt_str_span(host.ptr + 1, host.len - 1);
+        length = bt_str_find(host, BT_STR("]"));
+    } else {
+        length = strcspn(host.ptr, ":/?#");
+    }
+    return length == 0 ? NULL
+                       : bt_arena_dup(arena, bt_str_span(host.ptr, length)).ptr;
+}

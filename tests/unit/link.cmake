@@ -1,0 +1,16 @@
+# The link's two ends, and the control thread that owns the proxy's.
+
+if(TARGET baton_proxy)
+  foreach(module handoffs control)
+    baton_unit(test_${module} LIBS baton_proxy)
+  endforeach()
+
+  baton_unit(test_link LIBS baton_proxy SOURCES
+      ${PROJECT_SOURCE_DIR}/agent/src/link.c
+      ${PROJECT_SOURCE_DIR}/agent/src/link_conn.c
+      ${PROJECT_SOURCE_DIR}/agent/src/link_message.c
+      ${PROJECT_SOURCE_DIR}/agent/src/link_name.c
+      ${PROJECT_SOURCE_DIR}/agent/src/reactor.c)
+  target_include_directories(test_link PRIVATE
+      ${PROJECT_SOURCE_DIR}/agent/include)
+endif()

@@ -1,0 +1,499 @@
+/*
+ * Pulls between two processes, over tcp and over cma.
+ */
+#include "tests/support/agent_pair.h"
+#include "tests/support/harness.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+static const baton_id id_a = {0x1111, 0x2222};
+static const baton_id id_b = {0x3333, 0x4444};
+static struct pair pair;
+static struct pair_answer answer;
+
+/* --- shared by both paths --- */
+
+static baton_event pull_event(void)
+{
+    baton_event event = {0};
+
+    do {
+        ck_assert(pair_event(pair.agent, &event));
+    } while (event.type == BATON_EVENT_PEER_READY ||
+             event.type == BATON_EVENT_PEER_FAILED);
+    return event;
+}
+
+static void open_with(const char *provider)
+{
+    const struct pair_options options = {.provider = provider};
+    baton_event event;
+
+    pair_open(&pair, &options);
+    event = pair_introduce(&pair);
+    ck_assert_int_eq(event.type, BATON_EVENT_PEER_READY);
+    ck_assert_str_eq(event.provider, provider);
+    ck_assert_str_eq(event.engine, "p");
+}
+
+static void check_bytes(const char *provider)
+{
+    const uint32_t theirs[] = {7, 8, 9, 20, 3};
+    const uint32_t ours[] = {3, 4, 5, 9, 1};
+    baton_event event;
+
+    open_with(provider);
+    pair_hold(&pair, id_a, 5, theirs, 5, 42, &answer);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ours, 5, 0, 77),
+                     BATON_OK);
+    event = pull_event();
+    ck_assert_int_eq(event.type, BATON_EVENT_PULLED);
+    ck_assert_uint_eq(event.tag, 77);
+    ck_assert_uint_eq(event.blocks, 5);
+    ck_assert_uint_eq(event.runs, 6);
+    ck_assert_uint_eq(event.bytes, 5 * 2 * 4096);
+    ck_assert_str_eq(event.provider, provider);
+    for (size_t i = 0; i < 5; i++) {
+        ck_assert(pair_block_is(&pair, ours[i], 42, theirs[i]));
+    }
+    ck_assert_uint_eq(*pair_block(&pair, 0, 0), 0);
+    ck_assert_uint_eq(*pair_block(&pair, 1, 6), 0);
+    pair_close(&pair);
+}
+
+static void check_lost_after(const char *provider, enum pair_order order)
+{
+    const uint32_t ids[] = {1, 2};
+    baton_event event;
+
+    open_with(provider);
+    pair_hold(&pair, id_a, 0, ids, 2, 1, &answer);
+    {
+        static struct pair_answer other;
+        pair_tell(&pair, order, id_a, 0, ids, 2, 0, &other);
+        ck_assert_int_eq(other.status, BATON_OK);
+    }
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 2, 0, 1), BATON_OK);
+    event = pull_event();
+    ck_assert_int_eq(event.type, BATON_EVENT_PULL_FAILED);
+    ck_assert_int_eq(event.reason, BATON_REASON_LOST);
+    pair_close(&pair);
+}
+
+START_TEST(reads_scattered_blocks_over_tcp)
+{
+    check_bytes("tcp");
+}
+END_TEST
+
+START_TEST(reads_scattered_blocks_over_cma)
+{
+    check_bytes("cma");
+}
+END_TEST
+
+START_TEST(fails_as_lost_after_a_break_over_tcp)
+{
+    check_lost_after("tcp", PAIR_BREAK);
+}
+END_TEST
+
+START_TEST(fails_as_lost_after_a_break_over_cma)
+{
+    check_lost_after("cma", PAIR_BREAK);
+}
+END_TEST
+
+START_TEST(fails_as_lost_after_blocks_were_reused)
+{
+    check_lost_after("tcp", PAIR_REUSED);
+}
+END_TEST
+
+START_TEST(fails_as_lost_after_a_release)
+{
+    check_lost_after("cma", PAIR_RELEASE);
+}
+END_TEST
+
+START_TEST(reads_only_the_tail_that_is_missing)
+{
+    const uint32_t theirs[] = {10, 11, 12, 13};
+    const uint32_t ours[] = {30, 31};
+    baton_event event;
+
+    open_with("tcp");
+    pair_hold(&pair, id_a, 1, theirs, 4, 9, &answer);
+    ck_assert_int_eq(
+        pair_pull(&pair, id_a, &answer, ours, 2, 2 * PAIR_TOKENS, 1),
+        BATON_OK);
+    event = pull_event();
+    ck_assert_int_eq(event.type, BATON_EVENT_PULLED);
+    ck_assert_uint_eq(event.runs, 2);
+    ck_assert(pair_block_is(&pair, 30, 9, 12));
+    ck_assert(pair_block_is(&pair, 31, 9, 13));
+    pair_close(&pair);
+}
+END_TEST
+
+START_TEST(a_full_hit_is_pulled_at_once)
+{
+    const uint32_t theirs[] = {10, 11};
+    baton_event event;
+
+    open_with("cma");
+    pair_hold(&pair, id_a, 1, theirs, 2, 9, &answer);
+    ck_assert_int_eq(
+        pair_pull(&pair, id_a, &answer, NULL, 0, 2 * PAIR_TOKENS, 1),
+        BATON_OK);
+    event = pull_event();
+    ck_assert_int_eq(event.type, BATON_EVENT_PULLED);
+    ck_assert_uint_eq(event.bytes, 0);
+    pair_close(&pair);
+}
+END_TEST
+
+START_TEST(strides_wider_than_blocks_are_not_merged)
+{
+    const struct pair_options options = {
+        .provider = "tcp", .block_bytes = 4096, .stride = 8192};
+    const uint32_t ids[] = {1, 2, 3};
+    baton_event event;
+
+    pair_open(&pair, &options);
+    ck_assert_int_eq(pair_introduce(&pair).type, BATON_EVENT_PEER_READY);
+    pair_hold(&pair, id_a, 1, ids, 3, 3, &answer);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 3, 0, 1), BATON_OK);
+    event = pull_event();
+    ck_assert_int_eq(event.type, BATON_EVENT_PULLED);
+    ck_assert_uint_eq(event.runs, 6);
+    ck_assert(pair_block_is(&pair, 2, 3, 2));
+    ck_assert_uint_eq(pair_block(&pair, 0, 2)[4096], 0);
+    pair_close(&pair);
+}
+END_TEST
+
+START_TEST(finds_flipped_bytes_by_checksum)
+{
+    const struct pair_options options = {.provider = "tcp", .checksum = 1};
+    const uint32_t ids[] = {4, 5};
+    static struct pair_answer other;
+
+    pair_open(&pair, &options);
+    ck_assert_int_eq(pair_introduce(&pair).type, BATON_EVENT_PEER_READY);
+    pair_hold(&pair, id_a, 1, ids, 2, 3, &answer);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 2, 0, 1), BATON_OK);
+    ck_assert_int_eq(pull_event().type, BATON_EVENT_PULLED);
+    pair_tell(&pair, PAIR_FLIP, id_a, 1, ids + 1, 1, 0, &other);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 2, 0, 2), BATON_OK);
+    ck_assert_int_eq(pull_event().reason, BATON_REASON_CHECKSUM);
+    /* The prefix that D had is not checked. */
+    pair_tell(&pair, PAIR_FLIP, id_a, 1, ids, 1, 0, &other);
+    pair_tell(&pair, PAIR_FLIP, id_a, 1, ids + 1, 1, 0, &other);
+    ck_assert_int_eq(
+        pair_pull(&pair, id_a, &answer, ids + 1, 1, PAIR_TOKENS, 3), BATON_OK);
+    ck_assert_int_eq(pull_event().type, BATON_EVENT_PULLED);
+    pair_close(&pair);
+}
+END_TEST
+
+START_TEST(refuses_a_peer_of_another_fingerprint)
+{
+    const struct pair_options options = {.provider = "tcp",
+                                         .fingerprint = "other"};
+    const uint32_t ids[] = {4};
+    baton_event event;
+
+    pair_open(&pair, &options);
+    event = pair_introduce(&pair);
+    ck_assert_int_eq(event.type, BATON_EVENT_PEER_FAILED);
+    ck_assert_int_eq(event.reason, BATON_REASON_MISMATCH);
+    pair_hold(&pair, id_a, 1, ids, 1, 3, &answer);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 1, 0, 1), BATON_OK);
+    ck_assert_int_eq(pull_event().reason, BATON_REASON_MISMATCH);
+    pair_close(&pair);
+}
+END_TEST
+
+START_TEST(a_pull_from_a_stranger_fails)
+{
+    const struct pair_options options = {.provider = "cma"};
+    const uint32_t ids[] = {4};
+
+    pair_open(&pair, &options);
+    pair_hold(&pair, id_a, 1, ids, 1, 3, &answer);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 1, 0, 1), BATON_OK);
+    ck_assert_int_eq(pull_event().reason, BATON_REASON_UNKNOWN_PEER);
+    pair_close(&pair);
+}
+END_TEST
+
+START_TEST(wrong_requests_are_refused_at_once)
+{
+    const uint32_t ids[] = {4};
+    const uint32_t outside[] = {PAIR_BLOCKS};
+
+    open_with("cma");
+    pair_hold(&pair, id_a, 1, ids, 1, 3, &answer);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, outside, 1, 0, 1),
+                     BATON_ERR_ARGUMENT);
+    ck_assert_int_eq(pair_pull(&pair, id_b, &answer, ids, 1, 0, 1),
+                     BATON_ERR_PARAMS);
+    answer.length--;
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 1, 0, 1),
+                     BATON_ERR_PARAMS);
+    ck_assert_int_eq(baton_cancel(pair.agent, 1), BATON_ERR_UNKNOWN);
+    ck_assert_int_eq(baton_hold_open(pair.agent, id_a, 0, 0), BATON_ERR_STATE);
+    pair_close(&pair);
+}
+END_TEST
+
+START_TEST(a_wrong_count_of_blocks_is_a_mismatch)
+{
+    const uint32_t ids[] = {4, 5};
+
+    open_with("tcp");
+    pair_hold(&pair, id_a, 1, ids, 2, 3, &answer);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 1, 0, 1), BATON_OK);
+    ck_assert_int_eq(pull_event().reason, BATON_REASON_MISMATCH);
+    pair_close(&pair);
+}
+END_TEST
+
+/* --- failing peers --- */
+
+/* 40 of them fill every socket buffer. */
+#define BIG_BLOCK (BT_MIB / 2)
+
+static void open_big(uint32_t timeout_ms)
+{
+    const struct pair_options options = {.provider = "tcp",
+                                         .block_bytes = BIG_BLOCK,
+                                         .pull_timeout_ms = timeout_ms};
+
+    pair_open(&pair, &options);
+    ck_assert_int_eq(pair_introduce(&pair).type, BATON_EVENT_PEER_READY);
+}
+
+static void stop_child(void)
+{
+    int status = 0;
+
+    ck_assert_int_eq(kill(pair.child, SIGSTOP), 0);
+    ck_assert_int_eq(waitpid(pair.child, &status, WUNTRACED), pair.child);
+    ck_assert(WIFSTOPPED(status));
+}
+
+static void fill_ids(uint32_t *ids, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        ids[i] = (uint32_t)i;
+    }
+}
+
+/* After the event no byte may change any more, though P wakes up. */
+static void check_no_late_write(void)
+{
+    unsigned char *const first = pair_block(&pair, 0, 0);
+    const size_t bytes = (size_t)(PAIR_REGIONS * PAIR_BLOCKS) * BIG_BLOCK;
+
+    memset(first, 0xee, bytes);
+    ck_assert_int_eq(kill(pair.child, SIGCONT), 0);
+    /* P answers only when it runs again, its native thread long served. */
+    for (unsigned i = 0; i < 20; i++) {
+        pair_tell(&pair, PAIR_INFO, id_a, 0, NULL, 0, 0, &answer);
+        (void)poll(NULL, 0, 10);
+    }
+    for (size_t at = 0; at < bytes; at++) {
+        if (first[at] != 0xee) {
+            ck_abort_msg("byte %zu was written after the end", at);
+        }
+    }
+}
+
+START_TEST(a_stopped_peer_writes_nothing_after_the_time_out)
+{
+    uint32_t ids[40];
+
+    fill_ids(ids, 40);
+    open_big(200);
+    pair_hold(&pair, id_a, 1, ids, 40, 3, &answer);
+    stop_child();
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 40, 0, 1),
+                     BATON_OK);
+    ck_assert_int_eq(pull_event().reason, BATON_REASON_TIMEOUT);
+    check_no_late_write();
+    pair_close(&pair);
+}
+END_TEST
+
+START_TEST(a_cancel_with_a_stopped_peer_ends_after_the_drain)
+{
+    uint32_t ids[40];
+    baton_event event;
+
+    fill_ids(ids, 40);
+    open_big(60000);
+    pair_hold(&pair, id_a, 1, ids, 40, 3, &answer);
+    stop_child();
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 40, 0, 9),
+                     BATON_OK);
+    ck_assert_int_eq(baton_cancel(pair.agent, 9), BATON_OK);
+    event = pull_event();
+    ck_assert_int_eq(event.type, BATON_EVENT_PULL_FAILED);
+    ck_assert_int_eq(event.reason, BATON_REASON_CANCELLED);
+    check_no_late_write();
+    pair_close(&pair);
+}
+END_TEST
+
+START_TEST(a_peer_that_woke_up_is_read_again)
+{
+    uint32_t ids[40];
+
+    fill_ids(ids, 40);
+    open_big(30000);
+    pair_hold(&pair, id_a, 1, ids, 40, 3, &answer);
+    stop_child();
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 40, 0, 1),
+                     BATON_OK);
+    ck_assert_int_eq(baton_cancel(pair.agent, 1), BATON_OK);
+    ck_assert_int_eq(pull_event().reason, BATON_REASON_CANCELLED);
+    ck_assert_int_eq(kill(pair.child, SIGCONT), 0);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 40, 0, 2),
+                     BATON_OK);
+    ck_assert_int_eq(pull_event().type, BATON_EVENT_PULLED);
+    ck_assert(pair_block_is(&pair, 39, 3, 39));
+    pair_close(&pair);
+}
+END_TEST
+
+static void check_killed(const char *provider)
+{
+    const uint32_t ids[] = {1, 2};
+    baton_event event;
+    int status;
+
+    open_with(provider);
+    pair_hold(&pair, id_a, 1, ids, 2, 3, &answer);
+    ck_assert_int_eq(kill(pair.child, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(pair.child, &status, 0), pair.child);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 2, 0, 1), BATON_OK);
+    event = pull_event();
+    ck_assert_int_eq(event.type, BATON_EVENT_PULL_FAILED);
+    ck_assert(event.reason == BATON_REASON_UNREACHABLE ||
+              event.reason == BATON_REASON_TIMEOUT);
+    pair_close(&pair);
+}
+
+START_TEST(a_killed_peer_is_unreachable_over_tcp)
+{
+    check_killed("tcp");
+}
+END_TEST
+
+START_TEST(a_killed_peer_is_unreachable_over_cma)
+{
+    check_killed("cma");
+}
+END_TEST
+
+START_TEST(params_of_a_peers_earlier_life_fail)
+{
+    static struct pair_answer old;
+    const uint32_t ids[] = {1, 2};
+
+    open_with("tcp");
+    pair_hold(&pair, id_a, 1, ids, 2, 3, &old);
+    pair_close(&pair);
+    open_with("tcp");
+    ck_assert_int_eq(pair_pull(&pair, id_a, &old, ids, 2, 0, 1), BATON_OK);
+    ck_assert_int_eq(pull_event().reason, BATON_REASON_RESTARTED);
+    pair_close(&pair);
+}
+END_TEST
+
+START_TEST(a_card_that_lies_about_its_boot_is_not_trusted)
+{
+    const struct pair_options options = {.provider = "tcp"};
+    baton_event event;
+    char *boot;
+
+    pair_open(&pair, &options);
+    pair.info[pair.info_length] = '\0';
+    boot = strstr(pair.info, "\"boot\":\"");
+    ck_assert_ptr_nonnull(boot);
+    boot[8] = boot[8] == '1' ? '2' : '1';
+    event = pair_introduce(&pair);
+    ck_assert_int_eq(event.type, BATON_EVENT_PEER_FAILED);
+    ck_assert_int_eq(event.reason, BATON_REASON_RESTARTED);
+    pair_close(&pair);
+}
+END_TEST
+
+START_TEST(removing_a_peer_fails_its_pulls)
+{
+    uint32_t ids[40];
+
+    fill_ids(ids, 40);
+    open_big(60000);
+    pair_hold(&pair, id_a, 1, ids, 40, 3, &answer);
+    stop_child();
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 40, 0, 1),
+                     BATON_OK);
+    ck_assert_int_eq(baton_peer_remove(pair.agent, "p", 0), BATON_OK);
+    ck_assert(pull_event().reason != BATON_REASON_NONE);
+    ck_assert_int_eq(kill(pair.child, SIGCONT), 0);
+    pair_close(&pair);
+}
+END_TEST
+
+START_TEST(many_pulls_at_once_all_end)
+{
+    const uint32_t ids[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    baton_stats stats = {.size = sizeof(stats)};
+    bool seen[200] = {false};
+
+    open_with("tcp");
+    pair_hold(&pair, id_a, 1, ids, 8, 3, &answer);
+    for (uint64_t tag = 0; tag < 200; tag++) {
+        ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 8, 0, tag),
+                         BATON_OK);
+    }
+    for (unsigned i = 0; i < 200; i++) {
+        const baton_event event = pull_event();
+        ck_assert_int_eq(event.type, BATON_EVENT_PULLED);
+        ck_assert(!seen[event.tag]);
+        seen[event.tag] = true;
+    }
+    baton_agent_stats(pair.agent, &stats);
+    ck_assert_uint_eq(stats.pulls_live, 0);
+    ck_assert_uint_eq(stats.pulls_total, 200);
+    ck_assert_uint_eq(stats.pulled_bytes, 200 * 8 * 2 * 4096);
+    ck_assert_uint_eq(stats.peers_ready, 1);
+    pair_close(&pair);
+}
+END_TEST
+
+HARNESS_MAIN("pull", reads_scattered_blocks_over_tcp,
+             reads_scattered_blocks_over_cma,
+             fails_as_lost_after_a_break_over_tcp,
+             fails_as_lost_after_a_break_over_cma,
+             fails_as_lost_after_blocks_were_reused,
+             fails_as_lost_after_a_release, reads_only_the_tail_that_is_missing,
+             a_full_hit_is_pulled_at_once,
+             strides_wider_than_blocks_are_not_merged,
+             finds_flipped_bytes_by_checksum,
+             refuses_a_peer_of_another_fingerprint,
+             a_pull_from_a_stranger_fails, wrong_requests_are_refused_at_once,
+             a_wrong_count_of_blocks_is_a_mismatch,
+             a_stopped_peer_writes_nothing_after_the_time_out,
+             a_cancel_with_a_stopped_peer_ends_after_the_drain,
+             a_peer_that_woke_up_is_read_again,
+             a_killed_peer_is_unreachable_over_tcp,
+             a_killed_peer_is_unreachable_over_cma,
+             params_of_a_peers_earlier_life_fail,
+             a_card_that_lies_about_its_boot_is_not_trusted,
+             removing_a_peer_fails_its_pulls, many_pulls_at_once_all_end)
