@@ -1,0 +1,93 @@
+/*
+ * The KV pool: blocks of real memory, who uses them, and what is in them.
+ *
+ *   memory   [rank][layer][kind][block] of [head][token][slice]   one mmap
+ *   table    one row per block: references, holds, hash of its content
+ *   free     blocks without references, least recently used first; those
+ *            with a known content keep it until they are taken
+ *   index    content hash -> block: the prefix cache
+ *
+ * A block is known by the history hash (model_roll) behind its last token, so
+ * that a chain of blocks needs no other key. A hold is a reference that an
+ * unfinished handoff owns; it is counted apart so that the two can be told.
+ */
+#ifndef AGENT_ENGINE_KV_H
+#define AGENT_ENGINE_KV_H
+
+#include "agent/engine/model.h"
+#include "common/base.h"
+#include "common/status.h"
+
+struct kv;
+
+struct kv_options {
+    const struct model *model; /* borrowed */
+    uint32_t blocks;
+    uint32_t block_tokens;
+    uint32_t tp; /* ranks; divides the heads, but for a latent */
+};
+
+struct kv_counts {
+    uint32_t total;
+    uint32_t free;   /* without references, cached ones included */
+    uint32_t cached; /* free and with a known content */
+    uint32_t held;   /* with at least one hold */
+};
+
+/* One region of the memory: the blocks of one layer and kind on one rank. */
+struct kv_region {
+    char *base;
+    uint64_t length;
+    uint64_t block_bytes;
+    uint32_t heads;
+};
+
+/* BT_ERR_RANGE, BT_ERR_NOMEM. */
+BT_MUST_CHECK enum bt_status kv_open(const struct kv_options *options,
+                                     struct kv **kv_p);
+void kv_close(struct kv **kv);
+
+const struct model *kv_model(const struct kv *kv);
+uint32_t kv_block_tokens(const struct kv *kv);
+uint32_t kv_blocks_for(const struct kv *kv, uint64_t tokens);
+struct kv_counts kv_counts(const struct kv *kv);
+struct kv_region kv_region(const struct kv *kv, uint32_t rank, uint32_t layer,
+                           uint32_t kind);
+
+/* --- references --- */
+
+/*
+ * Takes `count` free blocks, each with one reference and no known content;
+ * all or none.
+ */
+bool kv_take(struct kv *kv, uint32_t count, uint32_t *ids);
+void kv_ref(struct kv *kv, uint32_t id);
+void kv_unref(struct kv *kv, uint32_t id);
+uint32_t kv_refs(const struct kv *kv, uint32_t id);
+/* A reference that is also a hold. */
+void kv_hold(struct kv *kv, uint32_t id);
+void kv_unhold(struct kv *kv, uint32_t id);
+
+/* --- content --- */
+
+/*
+ * References the longest run of cached blocks for the tokens whose histories
+ * are given, at most `count` blocks; returns how many.
+ */
+uint32_t kv_match(struct kv *kv, const uint64_t *histories, uint32_t count,
+                  uint32_t *ids);
+/* The block is full and right: others may share it. */
+void kv_publish(struct kv *kv, uint32_t id, uint64_t history);
+/* Nobody will find the block any more. */
+void kv_forget(struct kv *kv, uint32_t id);
+
+/* Writes all slices of the token at `position`; its history includes it. */
+void kv_write(struct kv *kv, uint32_t id, uint64_t position, uint64_t history);
+/* The digest of all slices of that token, as the bytes are now. */
+uint64_t kv_read(const struct kv *kv, uint32_t id, uint64_t position);
+/* Fills a block with other bytes on every rank (a fault). */
+void kv_scribble(struct kv *kv, uint32_t id);
+/* Flips one bit of the first slice of a block on every rank (a fault). */
+void kv_flip(struct kv *kv, uint32_t id);
+
+#endif

@@ -1,0 +1,14 @@
+# baton-engine. Modules below the scheduler need no agent; the rest is tested
+# over an agent library inside the test's process.
+if(TARGET baton_engine_core)
+  add_library(fake_agent STATIC fake_agent.c)
+  target_link_libraries(fake_agent PUBLIC baton_flags PRIVATE PkgConfig::JANSSON)
+  target_include_directories(fake_agent
+      PUBLIC ${PROJECT_SOURCE_DIR}/agent/include)
+
+  foreach(module model kv fault request answer sched handoff api)
+    if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/test_${module}.c)
+      baton_unit(test_${module} LIBS baton_engine_core fake_agent)
+    endif()
+  endforeach()
+endif()

@@ -1,0 +1,478 @@
+/*
+ * The agent library of tests; see fake_agent.h.
+ */
+#include "tests/unit/fake_agent.h"
+
+#include <jansson.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define AGENTS_MAX  16
+#define REGIONS_MAX 64
+#define EVENTS_MAX  256
+#define HOLDS_MAX   64
+#define PULLS_MAX   64
+#define BLOCKS_MAX  4096
+
+struct region {
+    char *base;
+    baton_layout layout;
+};
+
+struct fake_hold {
+    baton_id id;
+    bool is_ready;
+};
+
+struct fake_pull {
+    bool is_live, is_cancelled;
+    uint64_t tag;
+    baton_id handoff;
+    baton_agent *source;
+    uint32_t from[BLOCKS_MAX], to[BLOCKS_MAX];
+    size_t count;
+};
+
+struct baton_agent {
+    char engine[256];
+    uint32_t rank;
+    int fd;
+    struct region regions[REGIONS_MAX];
+    size_t region_count;
+    struct fake_hold holds[HOLDS_MAX];
+    size_t hold_count;
+    struct fake_pull pulls[PULLS_MAX];
+    baton_event events[EVENTS_MAX];
+    size_t event_count;
+};
+
+/* The process is the fabric. */
+static struct {
+    baton_agent *agents[AGENTS_MAX];
+    bool hold_back;
+    unsigned refusals;
+} fabric;
+
+static bool same(baton_id a, baton_id b)
+{
+    return a.hi == b.hi && a.lo == b.lo;
+}
+
+static void push(baton_agent *agent, const baton_event *event)
+{
+    const uint64_t one = 1;
+
+    if (agent->event_count == EVENTS_MAX) {
+        abort();
+    }
+    agent->events[agent->event_count++] = *event;
+    if (write(agent->fd, &one, sizeof(one)) != (ssize_t)sizeof(one)) {
+        abort();
+    }
+}
+
+static struct fake_hold *find_hold(baton_agent *agent, baton_id id)
+{
+    for (size_t i = 0; i < agent->hold_count; i++) {
+        if (same(agent->holds[i].id, id)) {
+            return &agent->holds[i];
+        }
+    }
+    return NULL;
+}
+
+static void end_hold(baton_agent *agent, struct fake_hold *hold,
+                     baton_reason reason)
+{
+    const baton_event event = {
+        .type = BATON_EVENT_RELEASED, .reason = reason, .handoff = hold->id};
+    const bool is_ready = hold->is_ready;
+
+    *hold = agent->holds[--agent->hold_count];
+    if (is_ready) {
+        push(agent, &event);
+    }
+}
+
+/* --- pulls --- */
+
+static void copy_blocks(baton_agent *agent, const struct fake_pull *pull)
+{
+    for (size_t i = 0; i < agent->region_count; i++) {
+        const struct region *const to = &agent->regions[i];
+        const struct region *const from = &pull->source->regions[i];
+
+        for (size_t j = 0; j < pull->count; j++) {
+            memcpy(to->base + pull->to[j] * to->layout.stride,
+                   from->base + pull->from[j] * from->layout.stride,
+                   to->layout.block_bytes);
+        }
+    }
+}
+
+static void run_pull(baton_agent *agent, struct fake_pull *pull)
+{
+    baton_event event = {
+        .type = BATON_EVENT_PULLED, .handoff = pull->handoff, .tag = pull->tag};
+    const bool is_proven =
+        pull->source != NULL && find_hold(pull->source, pull->handoff) != NULL;
+
+    if (pull->is_cancelled || !is_proven) {
+        event.type = BATON_EVENT_PULL_FAILED;
+        event.reason =
+            pull->is_cancelled ? BATON_REASON_CANCELLED : BATON_REASON_LOST;
+    } else {
+        copy_blocks(agent, pull);
+        event.blocks = (uint32_t)pull->count;
+    }
+    pull->is_live = false;
+    push(agent, &event);
+}
+
+void fake_agent_run(void)
+{
+    for (size_t i = 0; i < AGENTS_MAX; i++) {
+        baton_agent *const agent = fabric.agents[i];
+
+        for (size_t j = 0; agent != NULL && j < PULLS_MAX; j++) {
+            if (agent->pulls[j].is_live) {
+                run_pull(agent, &agent->pulls[j]);
+            }
+        }
+    }
+}
+
+static baton_agent *find_agent(const char *engine, uint32_t rank)
+{
+    for (size_t i = 0; i < AGENTS_MAX; i++) {
+        baton_agent *const agent = fabric.agents[i];
+
+        if (agent != NULL && agent->rank == rank &&
+            strcmp(agent->engine, engine) == 0) {
+            return agent;
+        }
+    }
+    return NULL;
+}
+
+static bool read_params(const baton_pull_request *request, baton_agent *agent,
+                        struct fake_pull *pull)
+{
+    json_t *const root =
+        json_loadb(request->params.data, request->params.length, 0, NULL);
+    const json_t *const baton = json_object_get(root, "baton");
+    const json_t *const blocks = json_object_get(baton, "blocks");
+    const char *const engine =
+        json_string_value(json_object_get(baton, "engine"));
+    const size_t count = json_array_size(blocks);
+    const size_t want = request->groups[0].count;
+
+    if (engine == NULL || count < want) {
+        json_decref(root);
+        return false;
+    }
+    pull->source = find_agent(engine, agent->rank);
+    pull->count = want;
+    for (size_t i = 0; i < want; i++) {
+        pull->from[i] = (uint32_t)json_integer_value(
+            json_array_get(blocks, count - want + i));
+        pull->to[i] = request->groups[0].ids[i];
+    }
+    json_decref(root);
+    return true;
+}
+
+baton_status baton_pull(baton_agent *agent, const baton_pull_request *request)
+{
+    struct fake_pull *pull = agent->pulls;
+
+    while (pull->is_live) {
+        pull++;
+    }
+    if (!read_params(request, agent, pull)) {
+        return BATON_ERR_PARAMS;
+    }
+    pull->is_live = true;
+    pull->is_cancelled = false;
+    pull->tag = request->tag;
+    pull->handoff = request->handoff;
+    if (!fabric.hold_back) {
+        run_pull(agent, pull);
+    }
+    return BATON_OK;
+}
+
+baton_status baton_cancel(baton_agent *agent, uint64_t tag)
+{
+    for (size_t i = 0; i < PULLS_MAX; i++) {
+        if (agent->pulls[i].is_live && agent->pulls[i].tag == tag) {
+            agent->pulls[i].is_cancelled = true;
+            return BATON_OK;
+        }
+    }
+    return BATON_ERR_UNKNOWN;
+}
+
+/* --- holds --- */
+
+baton_status baton_hold_open(baton_agent *agent, baton_id handoff,
+                             uint32_t slot, uint64_t owner)
+{
+    (void)slot;
+    (void)owner;
+    if (fabric.refusals > 0) {
+        fabric.refusals--;
+        return BATON_ERR_BUSY;
+    }
+    if (find_hold(agent, handoff) != NULL) {
+        return BATON_ERR_EXISTS;
+    }
+    agent->holds[agent->hold_count++] = (struct fake_hold){handoff, false};
+    return BATON_OK;
+}
+
+baton_status baton_hold_ready(baton_agent *agent, baton_id handoff,
+                              const baton_blocks *groups, size_t group_count,
+                              uint64_t tokens, uint32_t lease_ms,
+                              uint64_t *digests, size_t digest_count)
+{
+    struct fake_hold *const hold = find_hold(agent, handoff);
+
+    (void)groups;
+    (void)group_count;
+    (void)tokens;
+    (void)lease_ms;
+    (void)digests;
+    (void)digest_count;
+    if (hold == NULL) {
+        return BATON_ERR_UNKNOWN;
+    }
+    hold->is_ready = true;
+    return BATON_OK;
+}
+
+baton_status baton_hold_break(baton_agent *agent, baton_id handoff)
+{
+    struct fake_hold *const hold = find_hold(agent, handoff);
+
+    if (hold == NULL) {
+        return BATON_ERR_UNKNOWN;
+    }
+    end_hold(agent, hold, BATON_REASON_BROKEN);
+    return BATON_OK;
+}
+
+baton_status baton_blocks_reused(baton_agent *agent, uint32_t group,
+                                 const uint32_t *ids, size_t count)
+{
+    (void)group;
+    (void)ids;
+    (void)count;
+    while (agent->hold_count > 0) {
+        end_hold(agent, &agent->holds[0], BATON_REASON_BROKEN);
+    }
+    return BATON_OK;
+}
+
+baton_status baton_params_write(const baton_bytes *infos, size_t info_count,
+                                baton_id handoff, uint32_t slot,
+                                const baton_blocks *groups, size_t group_count,
+                                uint64_t tokens, const uint64_t *digests,
+                                size_t digest_count, char *text, size_t cap,
+                                size_t *length_p)
+{
+    char hex[33];
+    size_t length;
+
+    (void)info_count;
+    (void)group_count;
+    (void)digests;
+    (void)digest_count;
+    baton_id_format(handoff, hex);
+    length = (size_t)snprintf(
+        text, cap,
+        "{\"do_remote_prefill\":true,\"do_remote_decode\":false,\"baton\":"
+        "{\"v\":1,\"handoff\":\"%s\",\"engine\":\"%.*s\",\"slot\":%" PRIu32
+        ",\"tokens\":%" PRIu64 ",\"blocks\":[",
+        hex, (int)infos[0].length, (const char *)infos[0].data, slot, tokens);
+    for (size_t i = 0; i < groups[0].count; i++) {
+        length +=
+            (size_t)snprintf(length < cap ? text + length : NULL,
+                             length < cap ? cap - length : 0, "%s%" PRIu32,
+                             i == 0 ? "" : ",", groups[0].ids[i]);
+    }
+    length += (size_t)snprintf(length < cap ? text + length : NULL,
+                               length < cap ? cap - length : 0, "]}}");
+    *length_p = length + 1;
+    if (length >= cap) {
+        return BATON_ERR_SPACE;
+    }
+    *length_p = length;
+    return BATON_OK;
+}
+
+void fake_agent_release(baton_id id, baton_reason reason)
+{
+    for (size_t i = 0; i < AGENTS_MAX; i++) {
+        baton_agent *const agent = fabric.agents[i];
+        struct fake_hold *const hold =
+            agent == NULL ? NULL : find_hold(agent, id);
+
+        if (hold != NULL) {
+            end_hold(agent, hold, reason);
+        }
+    }
+}
+
+/* --- life --- */
+
+baton_status baton_agent_open(const baton_options *options,
+                              baton_agent **agent_p)
+{
+    size_t at = 0;
+    baton_agent *agent;
+
+    while (fabric.agents[at] != NULL) {
+        at++;
+    }
+    agent = calloc(1, sizeof(*agent));
+    if (agent == NULL) {
+        return BATON_ERR_MEMORY;
+    }
+    (void)snprintf(agent->engine, sizeof(agent->engine), "%s", options->engine);
+    agent->rank = options->rank;
+    agent->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    fabric.agents[at] = agent;
+    *agent_p = agent;
+    return BATON_OK;
+}
+
+void baton_agent_close(baton_agent *agent)
+{
+    for (size_t i = 0; i < AGENTS_MAX && agent != NULL; i++) {
+        if (fabric.agents[i] == agent) {
+            fabric.agents[i] = NULL;
+            (void)close(agent->fd);
+            free(agent);
+            return;
+        }
+    }
+}
+
+baton_status baton_region_add(baton_agent *agent, void *base, uint64_t length,
+                              baton_memory memory, int device,
+                              const baton_layout *layout)
+{
+    (void)memory;
+    (void)device;
+    if (agent->region_count == REGIONS_MAX ||
+        layout->blocks * layout->stride > length) {
+        return BATON_ERR_ARGUMENT;
+    }
+    agent->regions[agent->region_count++] = (struct region){base, *layout};
+    return BATON_OK;
+}
+
+baton_status baton_agent_start(baton_agent *agent)
+{
+    return agent->region_count > 0 ? BATON_OK : BATON_ERR_STATE;
+}
+
+baton_status baton_agent_info(baton_agent *agent, char *text, size_t cap,
+                              size_t *length_p)
+{
+    *length_p = strlen(agent->engine);
+    if (*length_p > cap) {
+        return BATON_ERR_SPACE;
+    }
+    memcpy(text, agent->engine, *length_p);
+    return BATON_OK;
+}
+
+size_t baton_poll(baton_agent *agent, baton_event *events, size_t max)
+{
+    const size_t count = agent->event_count < max ? agent->event_count : max;
+    uint64_t ticks;
+
+    if (read(agent->fd, &ticks, sizeof(ticks)) < 0 && count == 0) {
+        return 0;
+    }
+    memcpy(events, agent->events, count * sizeof(*events));
+    agent->event_count -= count;
+    memmove(agent->events, agent->events + count,
+            agent->event_count * sizeof(*events));
+    return count;
+}
+
+int baton_agent_fd(const baton_agent *agent)
+{
+    return agent->fd;
+}
+
+void baton_agent_stats(baton_agent *agent, baton_stats *stats_p)
+{
+    stats_p->holds_live = agent->hold_count;
+}
+
+/* --- texts --- */
+
+const char *baton_status_text(baton_status status)
+{
+    return status == BATON_OK ? "ok" : "not ok";
+}
+
+const char *baton_reason_text(baton_reason reason)
+{
+    return reason == BATON_REASON_NONE ? "none" : "some reason";
+}
+
+baton_status baton_id_parse(const char *hex, size_t length, baton_id *id_p)
+{
+    baton_id id;
+
+    if (length != 32 ||
+        sscanf(hex, "%16" SCNx64 "%16" SCNx64, &id.hi, &id.lo) != 2 ||
+        id.lo == 0) {
+        return BATON_ERR_PARAMS;
+    }
+    *id_p = id;
+    return BATON_OK;
+}
+
+void baton_id_format(baton_id id, char hex[33])
+{
+    (void)snprintf(hex, 33, "%016" PRIx64 "%016" PRIx64, id.hi, id.lo);
+}
+
+/* --- switches --- */
+
+void fake_agent_hold_back(bool hold_back)
+{
+    fabric.hold_back = hold_back;
+}
+
+void fake_agent_refuse_holds(unsigned count)
+{
+    fabric.refusals = count;
+}
+
+size_t fake_agent_holds(void)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < AGENTS_MAX; i++) {
+        count += fabric.agents[i] == NULL ? 0 : fabric.agents[i]->hold_count;
+    }
+    return count;
+}
+
+void fake_agent_reset(void)
+{
+    fabric.hold_back = false;
+    fabric.refusals = 0;
+}
