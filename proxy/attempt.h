@@ -1,0 +1,35 @@
+/*
+ * Starting the legs of an exchange, judging how they fail, and what is tried
+ * next.
+ */
+#ifndef PROXY_ATTEMPT_H
+#define PROXY_ATTEMPT_H
+
+#include "proxy/exchange.h"
+
+/* Chooses engines and starts the first leg, or waits, or refuses. */
+void attempt_route(struct exchange *x);
+
+/* The P leg's events. */
+void attempt_prefill_head(struct exchange *x, const struct bt_http_head *head);
+void attempt_prefill_end(struct exchange *x);
+void attempt_prefill_failed(struct exchange *x,
+                            const struct bt_http_failure *failure);
+/* P's answer is not usable: elsewhere, or the verdict `fault`. */
+void attempt_prefill_bad(struct exchange *x, enum fault fault);
+
+/* The D leg's events. */
+void attempt_decode_head(struct exchange *x, const struct bt_http_head *head);
+void attempt_decode_failed(struct exchange *x,
+                           const struct bt_http_failure *failure);
+/* D failed before commit: elsewhere, or the verdict `fault` (status 0: own). */
+void attempt_decode_bad(struct exchange *x, enum fault fault, unsigned status,
+                        enum leg_outcome outcome);
+
+/*
+ * Sends a stock handoff that no D will take to a D, so that P is told to
+ * free. False when that is not possible or not needed.
+ */
+bool attempt_release(struct exchange *x);
+
+#endif

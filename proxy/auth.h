@@ -1,0 +1,20 @@
+/*
+ * The keys that clients may use: one per line of a file, as bearer tokens.
+ */
+#ifndef PROXY_AUTH_H
+#define PROXY_AUTH_H
+
+#include "common/str.h"
+
+struct auth;
+
+/* path NULL: every client may. Errors are logged. */
+BT_MUST_CHECK enum bt_status auth_open(const char *path, struct auth **auth_p);
+void auth_close(struct auth **auth);
+
+/* Are client keys configured? NULL is fine: no. */
+bool auth_is_needed(const struct auth *auth);
+/* `authorization` is the field's value. Takes the same time for every key. */
+bool auth_allows(const struct auth *auth, struct bt_str authorization);
+
+#endif

@@ -1,0 +1,571 @@
+/*
+ * client: the allow-list of endpoints, the checks before a body is read, and
+ * the reading of the body.
+ */
+#include "proxy/client.h"
+
+#include "proxy/exchange.h"
+#include "proxy/models.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum path {
+    PATH_UNKNOWN,
+    PATH_COMPLETIONS,
+    PATH_CHAT,
+    PATH_MODELS,
+    PATH_MODEL,
+    PATH_HEALTH,
+    PATH_READY,
+};
+
+struct client {
+    struct worker *worker;
+    struct client *prev;
+    struct client *next;
+    struct bt_grave grave;
+    struct bt_http_conn *conn;
+    struct sink sink;
+    struct exchange *exchange; /* NULL: none, or it needs us no more */
+    struct models *models;
+    bool is_answered; /* the current request was refused or served here */
+    uint64_t content_length;
+    bool has_length;
+    char peer[BT_ADDR_TEXT_MAX];
+};
+
+/* --- the sink --- */
+
+static struct client *client_of(struct sink *sink)
+{
+    return bt_container_of(sink, struct client, sink);
+}
+
+static void sink_answer(struct sink *sink, unsigned code, struct bt_str fields,
+                        struct bt_str body)
+{
+    struct client *const client = client_of(sink);
+
+    client->exchange = NULL;
+    client->models = NULL;
+    bt_http_conn_answer(client->conn, code, fields, body);
+}
+
+static void sink_head(struct sink *sink, unsigned code, struct bt_str fields)
+{
+    bt_http_conn_answer_head(client_of(sink)->conn, code, fields,
+                             BT_HTTP_CHUNKED, 0);
+}
+
+static enum bt_status sink_body(struct sink *sink, const struct iovec *iov,
+                                int count)
+{
+    return bt_http_conn_answer_body(client_of(sink)->conn, iov, count);
+}
+
+static void sink_end(struct sink *sink)
+{
+    struct client *const client = client_of(sink);
+
+    client->exchange = NULL;
+    bt_http_conn_answer_end(client->conn);
+}
+
+static void sink_cut(struct sink *sink)
+{
+    struct client *const client = client_of(sink);
+
+    client->exchange = NULL;
+    client->models = NULL;
+    bt_http_conn_answer_cut(client->conn);
+}
+
+static const struct sink_ops SINK_OPS = {
+    .answer = sink_answer,
+    .head = sink_head,
+    .body = sink_body,
+    .end = sink_end,
+    .cut = sink_cut,
+};
+
+/* --- refusals and what is answered here --- */
+
+struct refusal {
+    enum fault fault;
+    struct bt_str detail;
+    struct bt_str fields; /* further lines */
+};
+
+static void log_refusal(struct client *client, const struct bt_http_head *head,
+                        unsigned code, enum fault fault)
+{
+    const struct access_refusal line = {
+        .peer = client->peer,
+        .method = head == NULL ? (struct bt_str){0} : head->method,
+        .path = head == NULL ? (struct bt_str){0} : head->path,
+        .request_id = head == NULL
+                          ? (struct bt_str){0}
+                          : bt_http_field_get(head, BT_STR("x-request-id")),
+        .code = code,
+        .fault = fault,
+    };
+
+    access_log_refusal(client->worker->access_log, &line);
+}
+
+static void answer(struct client *client, const struct bt_http_head *head,
+                   unsigned code, const struct bt_buf *fields,
+                   const struct bt_buf *body)
+{
+    const struct bt_str id =
+        head == NULL ? (struct bt_str){0}
+                     : bt_http_field_get(head, BT_STR("x-request-id"));
+    struct bt_buf lines = {0};
+
+    bt_buf_append(&lines, BT_STR("Content-Type: application/json\r\n"));
+    if (fields != NULL) {
+        bt_buf_append(&lines, bt_buf_str(fields));
+    }
+    if (id.len > 0) {
+        bt_http_write_field(&lines, BT_STR("X-Request-Id"), id);
+    }
+    client->is_answered = true;
+    stats_code(client->worker->metrics, code);
+    if (lines.failed || body->failed) {
+        bt_http_conn_answer_cut(client->conn);
+    } else {
+        bt_http_conn_answer(client->conn, code, bt_buf_str(&lines),
+                            bt_buf_str(body));
+    }
+    bt_buf_fini(&lines);
+}
+
+static void refuse(struct client *client, const struct bt_http_head *head,
+                   const struct refusal *refusal)
+{
+    const unsigned code = fault_status(refusal->fault);
+    struct bt_buf fields = {0};
+    struct bt_buf body = {0};
+
+    bt_buf_append(&fields, refusal->fields);
+    if (fault_is_passing(refusal->fault)) {
+        bt_buf_append(&fields, BT_STR("Retry-After: 1\r\n"));
+    }
+    fault_write(&body, refusal->fault, 0, refusal->detail);
+    stats_count(client->worker->metrics, STAT_FAULTS, refusal->fault);
+    log_refusal(client, head, code, refusal->fault);
+    answer(client, head, code, &fields, &body);
+    bt_buf_fini(&fields);
+    bt_buf_fini(&body);
+}
+
+static void refuse_plain(struct client *client, const struct bt_http_head *head,
+                         enum fault fault)
+{
+    refuse(client, head, &(struct refusal){.fault = fault});
+}
+
+static void serve_health(struct client *client, const struct bt_http_head *head)
+{
+    struct bt_buf body = {0};
+
+    bt_buf_append(&body, BT_STR("{\"status\":\"ok\"}"));
+    answer(client, head, 200, NULL, &body);
+    bt_buf_fini(&body);
+}
+
+static void serve_ready(struct client *client, const struct bt_http_head *head)
+{
+    struct program *const program = client->worker->program;
+    const char *why = "the proxy is draining";
+    const bool is_ready = !atomic_load(&program->is_draining) &&
+                          registry_is_ready(program->registry, &why);
+    struct bt_buf body = {0};
+
+    if (is_ready) {
+        bt_buf_append(&body, BT_STR("{\"status\":\"ready\"}"));
+    } else {
+        bt_buf_printf(&body, "{\"status\":\"not_ready\",\"reason\":\"%s\"}",
+                      why);
+    }
+    answer(client, head, is_ready ? 200 : 503, NULL, &body);
+    bt_buf_fini(&body);
+}
+
+/* --- the head --- */
+
+static enum path path_of(struct bt_str path)
+{
+    const struct bt_str models = BT_STR("/v1/models");
+
+    if (bt_str_eq(path, BT_STR("/v1/chat/completions"))) {
+        return PATH_CHAT;
+    }
+    if (bt_str_eq(path, BT_STR("/v1/completions"))) {
+        return PATH_COMPLETIONS;
+    }
+    if (bt_str_eq(path, models)) {
+        return PATH_MODELS;
+    }
+    if (bt_str_starts(path, models) && path.len > models.len + 1 &&
+        path.ptr[models.len] == '/') {
+        return PATH_MODEL;
+    }
+    if (bt_str_eq(path, BT_STR("/health"))) {
+        return PATH_HEALTH;
+    }
+    return bt_str_eq(path, BT_STR("/ready")) ? PATH_READY : PATH_UNKNOWN;
+}
+
+static bool is_post_path(enum path path)
+{
+    return path == PATH_COMPLETIONS || path == PATH_CHAT;
+}
+
+static bool needs_key(enum path path)
+{
+    return path != PATH_HEALTH && path != PATH_READY;
+}
+
+static bool method_fits(enum path path, struct bt_str method)
+{
+    if (is_post_path(path)) {
+        return bt_str_eq(method, BT_STR("POST"));
+    }
+    return bt_str_eq(method, BT_STR("GET")) ||
+           bt_str_eq(method, BT_STR("HEAD"));
+}
+
+/* True when the request was refused. */
+static bool check_head(struct client *client, const struct bt_http_head *head,
+                       enum path path)
+{
+    const struct auth *const auth = client->worker->program->auth;
+
+    if (path == PATH_UNKNOWN) {
+        refuse_plain(client, head, FAULT_NOT_FOUND);
+        return true;
+    }
+    if (!method_fits(path, head->method)) {
+        refuse(
+            client, head,
+            &(struct refusal){.fault = FAULT_BAD_METHOD,
+                              .fields = is_post_path(path)
+                                            ? BT_STR("Allow: POST\r\n")
+                                            : BT_STR("Allow: GET, HEAD\r\n")});
+        return true;
+    }
+    if (auth_is_needed(auth) && needs_key(path) &&
+        !auth_allows(auth, bt_http_field_get(head, BT_STR("authorization")))) {
+        refuse(client, head,
+               &(struct refusal){.fault = FAULT_UNAUTHORIZED,
+                                 .fields =
+                                     BT_STR("WWW-Authenticate: Bearer\r\n")});
+        return true;
+    }
+    if (!head->expects_continue &&
+        bt_http_field_find(head, BT_STR("expect")) != NULL) {
+        refuse_plain(client, head, FAULT_EXPECTATION);
+        return true;
+    }
+    return false;
+}
+
+/* Room for one more request and for its body? True when refused. */
+static bool check_room(struct client *client, const struct bt_http_head *head)
+{
+    const struct config *const config = client->worker->config;
+    const uint64_t limit = config->limits.body;
+
+    if (config->limits.in_flight > 0 &&
+        client->worker->exchange_count >= (size_t)config->limits.in_flight) {
+        refuse_plain(client, head, FAULT_TOO_MANY);
+        return true;
+    }
+    if (head->framing == BT_HTTP_LENGTH && limit > 0 &&
+        head->content_length > limit) {
+        refuse_plain(client, head, FAULT_BODY_TOO_LARGE);
+        return true;
+    }
+    return false;
+}
+
+/* The exchange's verdict on the head; FAULT_NONE: the body may be read. */
+static enum fault fill_exchange(struct exchange *x,
+                                const struct bt_http_head *head,
+                                const char **twice_p)
+{
+    struct bt_str target = head->path;
+
+    if (head->query.len > 0) {
+        target = bt_arena_printf(&x->arena, "%.*s?%.*s", BT_STR_ARG(head->path),
+                                 BT_STR_ARG(head->query));
+    } else {
+        target = bt_arena_dup(&x->arena, target);
+    }
+    x->target = target;
+    switch (headers_read(head, &x->arena, &x->headers, twice_p)) {
+    case BT_OK:
+        break;
+    case BT_ERR_PROTOCOL:
+        return FAULT_BAD_REQUEST;
+    case BT_AGAIN:
+    case BT_ERR_NOMEM:
+    case BT_ERR_SYSTEM:
+    case BT_ERR_SYNTAX:
+    case BT_ERR_RANGE:
+    case BT_ERR_LIMIT:
+    case BT_ERR_NOT_FOUND:
+    case BT_ERR_EXISTS:
+    case BT_ERR_UNSUPPORTED:
+    case BT_ERR_REFUSED:
+    case BT_ERR_RESET:
+    case BT_ERR_CLOSED:
+    case BT_ERR_TIMEOUT:
+        return FAULT_OVERLOADED;
+    }
+    if (head->framing == BT_HTTP_LENGTH &&
+        exchange_reserve_body(x, head->content_length) != BT_OK) {
+        return FAULT_OVERLOADED;
+    }
+    return x->arena.failed ? FAULT_OVERLOADED : FAULT_NONE;
+}
+
+static void open_exchange(struct client *client,
+                          const struct bt_http_head *head, enum path path)
+{
+    struct exchange *const x =
+        exchange_open(client->worker, &client->sink,
+                      path == PATH_CHAT ? ENDPOINT_CHAT : ENDPOINT_COMPLETIONS);
+    const char *twice = "";
+    enum fault fault;
+
+    if (x == NULL) {
+        refuse_plain(client, head, FAULT_OVERLOADED);
+        return;
+    }
+    client->exchange = x;
+    memcpy(x->peer, client->peer, sizeof(x->peer));
+    fault = fill_exchange(x, head, &twice);
+    if (fault != FAULT_NONE) {
+        client->is_answered = true;
+        exchange_refuse(x, fault, 0, bt_str_of(twice));
+        return;
+    }
+    client->has_length =
+        head->framing == BT_HTTP_LENGTH && head->content_length > 0;
+    client->content_length = client->has_length ? head->content_length : 0;
+    if (head->framing != BT_HTTP_NO_BODY) {
+        bt_http_conn_read_body(
+            client->conn, client->has_length ? bt_buf_tail(&x->body) : NULL);
+    }
+}
+
+static void on_head(void *owner, const struct bt_http_head *head)
+{
+    struct client *const client = owner;
+    const enum path path = path_of(head->path);
+
+    client->is_answered = false;
+    client->has_length = false;
+    if (check_head(client, head, path)) {
+        return;
+    }
+    switch (path) {
+    case PATH_UNKNOWN:
+        return;
+    case PATH_HEALTH:
+        serve_health(client, head);
+        return;
+    case PATH_READY:
+        serve_ready(client, head);
+        return;
+    case PATH_MODELS:
+    case PATH_MODEL:
+        client->is_answered = true;
+        client->models =
+            models_open(client->worker, &client->sink,
+                        path == PATH_MODEL ? bt_str_span(head->path.ptr + 11,
+                                                         head->path.len - 11)
+                                           : (struct bt_str){0});
+        if (client->models == NULL) {
+            refuse_plain(client, head, FAULT_OVERLOADED);
+        }
+        return;
+    case PATH_COMPLETIONS:
+    case PATH_CHAT:
+        if (!check_room(client, head)) {
+            open_exchange(client, head, path);
+        }
+        return;
+    }
+}
+
+/* --- the body --- */
+
+static void on_body(void *owner, struct bt_str bytes)
+{
+    struct client *const client = owner;
+    struct exchange *const x = client->exchange;
+    const uint64_t limit = client->worker->config->limits.body;
+
+    if (x == NULL) {
+        return;
+    }
+    if (limit > 0 && x->body.len + bytes.len > limit) {
+        exchange_refuse(x, FAULT_BODY_TOO_LARGE, 0, (struct bt_str){0});
+        return;
+    }
+    if (exchange_reserve_body(x, bytes.len) != BT_OK) {
+        exchange_refuse(x, FAULT_OVERLOADED, 0, (struct bt_str){0});
+        return;
+    }
+    bt_buf_append(&x->body, bytes);
+}
+
+static void on_request(void *owner)
+{
+    struct client *const client = owner;
+    const struct exchange_event event = {.kind = XE_START};
+
+    if (client->exchange == NULL) {
+        return;
+    }
+    if (client->has_length) {
+        bt_buf_commit(&client->exchange->body, (size_t)client->content_length);
+    }
+    exchange_on(client->exchange, &event);
+}
+
+static void tell(struct client *client, enum exchange_event_kind kind)
+{
+    const struct exchange_event event = {.kind = kind};
+
+    if (client->exchange != NULL) {
+        exchange_on(client->exchange, &event);
+    }
+}
+
+static void on_room(void *owner)
+{
+    tell(owner, XE_ROOM);
+}
+
+static void leave(struct client *client)
+{
+    struct exchange *const x = client->exchange;
+    const struct exchange_event event = {.kind = XE_CLIENT_GONE};
+
+    client->exchange = NULL;
+    models_cancel(&client->models);
+    if (x != NULL) {
+        exchange_on(x, &event);
+    }
+}
+
+static void on_gone(void *owner)
+{
+    leave(owner);
+}
+
+static void on_bad(void *owner, unsigned code, const char *reason)
+{
+    struct client *const client = owner;
+    const enum fault fault = fault_of_http(code);
+
+    if (client->exchange != NULL) {
+        exchange_refuse(client->exchange, fault, 0, bt_str_of(reason));
+        return;
+    }
+    refuse(client, NULL,
+           &(struct refusal){.fault = fault, .detail = bt_str_of(reason)});
+}
+
+static void destroy(struct bt_grave *grave)
+{
+    free(bt_container_of(grave, struct client, grave));
+}
+
+static void bury(struct client *client)
+{
+    struct worker *const worker = client->worker;
+
+    leave(client);
+    if (client->prev != NULL) {
+        client->prev->next = client->next;
+    } else {
+        worker->clients = client->next;
+    }
+    if (client->next != NULL) {
+        client->next->prev = client->prev;
+    }
+    worker->client_count--;
+    stats_add(worker->metrics, STAT_CONNECTIONS, -1);
+    bt_loop_bury(worker->loop, &client->grave, destroy);
+    worker_check_idle(worker);
+}
+
+static void on_closed(void *owner)
+{
+    struct client *const client = owner;
+
+    client->conn = NULL;
+    bury(client);
+}
+
+static const struct bt_http_conn_events EVENTS = {
+    .on_head = on_head,
+    .on_body = on_body,
+    .on_request = on_request,
+    .on_room = on_room,
+    .on_gone = on_gone,
+    .on_bad = on_bad,
+    .on_closed = on_closed,
+};
+
+void client_open(struct worker *worker, int fd)
+{
+    struct client *const client = calloc(1, sizeof(*client));
+
+    if (client == NULL) {
+        (void)close(fd);
+        return;
+    }
+    client->worker = worker;
+    client->sink.ops = &SINK_OPS;
+    if (bt_http_conn_open(worker->loop, fd, &worker->conn_options, &EVENTS,
+                          client, &client->conn) != BT_OK) {
+        free(client);
+        return;
+    }
+    bt_addr_format(bt_http_conn_peer(client->conn), client->peer);
+    client->next = worker->clients;
+    if (client->next != NULL) {
+        client->next->prev = client;
+    }
+    worker->clients = client;
+    worker->client_count++;
+    stats_add(worker->metrics, STAT_CONNECTIONS, 1);
+}
+
+void client_finish(struct client *client)
+{
+    if (client->conn != NULL) {
+        bt_http_conn_finish(client->conn);
+    }
+}
+
+void client_abort(struct client *client)
+{
+    leave(client);
+    if (client->conn != NULL) {
+        bt_http_conn_abort(&client->conn);
+        bury(client);
+    }
+}
+
+struct client *client_next(const struct client *client)
+{
+    return client->next;
+}

@@ -1,0 +1,104 @@
+/*
+ * The control thread: agents' links, the table of live handoffs, probes,
+ * admin. Workers and control talk by messages.
+ *
+ *   worker  -- control_handoff_* -->  control  == link ==>  agents
+ *   worker  <-- struct control_news (mail) --  control
+ *
+ * The worker decides what becomes of an exchange; control knows what the
+ * agents said. Control releases a handoff by itself when all ranks of the
+ * current D said `pulled`; every other release is asked for by the worker.
+ */
+#ifndef PROXY_CONTROL_H
+#define PROXY_CONTROL_H
+
+#include "common/loop.h"
+#include "common/metrics.h"
+#include "proxy/engine.h"
+
+struct control;
+
+struct handoff_id {
+    uint64_t hi, lo; /* lo is never 0 */
+};
+
+enum release_reason {
+    RELEASE_PULLED,
+    RELEASE_CANCELLED,
+    RELEASE_FAILED, /* told to agents as cancelled; counted apart */
+};
+
+/* What the control thread tells a worker; the worker frees it. */
+enum news_kind {
+    NEWS_PULLED,      /* all ranks of the current D; released already */
+    NEWS_PULL_FAILED, /* a rank of the current D failed */
+    NEWS_D_LOST,      /* a rank's link of the current D is dead (3 s) */
+    NEWS_HOLD_ENDED,  /* P reported expired or broken before a release */
+    NEWS_ROOM,        /* occupancy fell: the admission queue may look again */
+};
+
+struct control_news {
+    struct bt_mail mail; /* first */
+    enum news_kind kind;
+    struct handoff_id handoff;
+    uint64_t exchange; /* as given to control_handoff_begin */
+    char reason[24];   /* the agent's word: lost, timeout, … */
+    bool blames_prefill;
+    uint64_t bytes;
+    uint32_t blocks, runs, wait_us, read_us, proof_us;
+    char provider[16];
+};
+
+struct control_options {
+    const struct config *config;
+    struct registry *registry;
+    uint64_t boot; /* of this proxy's life, random, not 0 */
+    /* For /metrics: instances of all workers, fixed before start. */
+    struct bt_metrics *const *metrics;
+    size_t metrics_count;
+    struct bt_metrics *own_metrics; /* control's own instance, one of them */
+    /* Asks the program: "draining"? For /ready on the admin listener. */
+    const atomic_bool *is_draining;
+};
+
+/* Opens listeners (admin, agents); errors are logged. */
+BT_MUST_CHECK enum bt_status control_open(const struct control_options *options,
+                                          struct control **control_p);
+/* Bound addresses for the ready line; empty text when not configured. */
+const char *control_admin_address(const struct control *control);
+const char *control_agents_address(const struct control *control);
+BT_MUST_CHECK enum bt_status control_start(struct control *control);
+/* Says `drain` to agents, stops the thread, frees all. */
+void control_close(struct control **control);
+
+/* --- from any worker's thread; never block; copies everything --- */
+
+struct handoff_begin {
+    struct handoff_id id;
+    uint64_t exchange;         /* the worker's name of the exchange */
+    struct bt_mailbox *worker; /* where news go */
+    const struct engine *prefill;
+    uint64_t tokens; /* estimate of the prompt */
+    char request_id[64];
+};
+void control_handoff_begin(struct control *control,
+                           const struct handoff_begin *begin);
+/* P answered: the hold is expected to be READY. */
+void control_handoff_prefilled(struct control *control, struct handoff_id id,
+                               uint64_t prefill_us);
+/* This D is the current one now; reports of others are ignored. */
+void control_handoff_decode(struct control *control, struct handoff_id id,
+                            const struct engine *decode);
+/*
+ * Releases every rank of P (and, with cancel_decode, tells the current D to
+ * cancel). The handoff leaves the table when P's ranks said `released`.
+ */
+void control_handoff_release(struct control *control, struct handoff_id id,
+                             enum release_reason reason, bool cancel_decode);
+/* Time to first token, for the time line in /handoffs. */
+void control_handoff_first_token(struct control *control, struct handoff_id id,
+                                 uint64_t ttft_us);
+/* The worker's admission queue waits for room: NEWS_ROOM when it changes. */
+void control_want_room(struct control *control, struct bt_mailbox *worker);
+
+#endif

@@ -1,0 +1,418 @@
+/*
+ * engine: the registry of pools and engines, their health, and which names
+ * an engine may go by in a handoff.
+ */
+#include "proxy/engine.h"
+
+#include "common/log.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define KEY_BYTES_MAX 4096
+
+/* The first line of a file, without surrounding blanks. */
+static enum bt_status read_key(const char *path, struct bt_str *key_p)
+{
+    char text[KEY_BYTES_MAX];
+    FILE *const file = fopen(path, "re");
+    struct bt_str key = {0};
+    bool is_read;
+    char *copy;
+
+    if (file == NULL) {
+        bt_log(BT_LOG_ERROR, path, "key file cannot be opened: errno %d",
+               errno);
+        return BT_ERR_SYSTEM;
+    }
+    is_read = fgets(text, sizeof(text), file) != NULL;
+    (void)fclose(file);
+    if (is_read) {
+        const size_t len = strcspn(text, "\r\n");
+        key = bt_str_trim(bt_str_span(text, len));
+    }
+    if (key.len == 0) {
+        bt_log(BT_LOG_ERROR, path, "key file has no key in its first line");
+        return BT_ERR_SYNTAX;
+    }
+    copy = bt_str_dup(key);
+    if (copy == NULL) {
+        return BT_ERR_NOMEM;
+    }
+    *key_p = bt_str_of(copy);
+    return BT_OK;
+}
+
+static enum bt_status engine_init(struct engine *engine,
+                                  const struct config *config,
+                                  size_t engine_count)
+{
+    const struct engine_conf *const conf = engine->conf;
+    const char *why = "";
+    const char *const key_file =
+        conf->key_file != NULL ? conf->key_file : config->auth.engine_key_file;
+    enum bt_status status = bt_url_parse(conf->url, &engine->url, &why);
+
+    if (status != BT_OK) {
+        bt_log(BT_LOG_ERROR, conf->url, "bad URL: %s", why);
+        return status;
+    }
+    status = bt_url_resolve(&engine->url, &engine->addr);
+    if (status != BT_OK) {
+        bt_log(BT_LOG_ERROR, engine->url.normal, "cannot be resolved: %s",
+               bt_status_text(status));
+        return status;
+    }
+    if (key_file != NULL) {
+        status = read_key(key_file, &engine->key);
+        if (status != BT_OK) {
+            return status;
+        }
+    }
+    atomic_init(&engine->blocks_free, UINT64_MAX);
+    if (engine->role == ENGINE_DECODE) {
+        engine->pair_ready = calloc(engine_count, sizeof(*engine->pair_ready));
+        if (engine->pair_ready == NULL) {
+            return BT_ERR_NOMEM;
+        }
+    }
+    return BT_OK;
+}
+
+static enum bt_status side_init(struct registry *registry, struct pool *pool,
+                                const struct config *config,
+                                enum engine_role role, size_t total)
+{
+    const bool is_prefill = role == ENGINE_PREFILL;
+    const struct bt_conf_list *const list =
+        is_prefill ? &pool->conf->prefill.engines : &pool->conf->decode.engines;
+    const struct engine_conf *const confs = list->items;
+    struct engine **const engines = calloc(list->count + 1, sizeof(*engines));
+    enum bt_status status = BT_OK;
+
+    if (engines == NULL) {
+        return BT_ERR_NOMEM;
+    }
+    if (is_prefill) {
+        pool->prefill = engines;
+        pool->prefill_count = list->count;
+    } else {
+        pool->decode = engines;
+        pool->decode_count = list->count;
+    }
+    for (size_t i = 0; i < list->count && status == BT_OK; i++) {
+        struct engine *const engine =
+            &registry->engines[registry->engine_count];
+
+        engine->id = (unsigned)registry->engine_count;
+        engine->role = role;
+        engine->pool = pool;
+        engine->conf = &confs[i];
+        engines[i] = engine;
+        registry->engine_count++;
+        status = engine_init(engine, config, total);
+    }
+    return status;
+}
+
+static size_t engine_total(const struct config *config)
+{
+    const struct pool_conf *const pools = config->pools.items;
+    size_t total = 0;
+
+    for (size_t i = 0; i < config->pools.count; i++) {
+        total += pools[i].prefill.engines.count + pools[i].decode.engines.count;
+    }
+    return total;
+}
+
+enum bt_status registry_open(const struct config *config,
+                             struct registry **registry_p)
+{
+    const struct pool_conf *const confs = config->pools.items;
+    const size_t total = engine_total(config);
+    struct registry *registry = calloc(1, sizeof(*registry));
+    enum bt_status status = BT_OK;
+
+    if (registry == NULL) {
+        return BT_ERR_NOMEM;
+    }
+    registry->engines = calloc(total + 1, sizeof(*registry->engines));
+    registry->pools = calloc(config->pools.count + 1, sizeof(*registry->pools));
+    if (registry->engines == NULL || registry->pools == NULL) {
+        registry_close(&registry);
+        return BT_ERR_NOMEM;
+    }
+    registry->pool_count = config->pools.count;
+    for (size_t i = 0; i < config->pools.count && status == BT_OK; i++) {
+        struct pool *const pool = &registry->pools[i];
+
+        pool->id = (unsigned)i;
+        pool->conf = &confs[i];
+        status = side_init(registry, pool, config, ENGINE_PREFILL, total);
+        if (status == BT_OK) {
+            status = side_init(registry, pool, config, ENGINE_DECODE, total);
+        }
+    }
+    if (status != BT_OK) {
+        registry_close(&registry);
+        return status;
+    }
+    *registry_p = registry;
+    return BT_OK;
+}
+
+/* The bytes that bt_str_dup made; the span is const for its readers. */
+static void free_span(struct bt_str text)
+{
+    union {
+        const char *read_only;
+        char *owned;
+    } bytes = {.read_only = text.ptr};
+
+    free(bytes.owned);
+}
+
+void registry_close(struct registry **registry)
+{
+    struct registry *const dead = *registry;
+
+    if (dead == NULL) {
+        return;
+    }
+    *registry = NULL;
+    for (size_t i = 0; i < dead->engine_count; i++) {
+        free(dead->engines[i].pair_ready);
+        free_span(dead->engines[i].key);
+    }
+    for (size_t i = 0; i < dead->pool_count && dead->pools != NULL; i++) {
+        free(dead->pools[i].prefill);
+        free(dead->pools[i].decode);
+    }
+    free(dead->engines);
+    free(dead->pools);
+    free(dead);
+}
+
+static bool pool_serves(const struct pool *pool, const char *model)
+{
+    const struct bt_conf_strings *const models = &pool->conf->models;
+
+    if (models->count == 0) {
+        return true;
+    }
+    for (size_t i = 0; i < models->count; i++) {
+        if (fnmatch(models->items[i], model, 0) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const struct pool *registry_pool(const struct registry *registry,
+                                 struct bt_str model)
+{
+    char text[512];
+
+    if (model.len >= sizeof(text)) {
+        return NULL;
+    }
+    if (model.len > 0) {
+        memcpy(text, model.ptr, model.len);
+    }
+    text[model.len] = '\0';
+    for (size_t i = 0; i < registry->pool_count; i++) {
+        if (pool_serves(&registry->pools[i], text)) {
+            return &registry->pools[i];
+        }
+    }
+    return NULL;
+}
+
+bool engine_is_usable(const struct engine *engine)
+{
+    if (atomic_load_explicit(&engine->failed_at_ms, memory_order_relaxed) !=
+        0) {
+        return false;
+    }
+    return engine->pool->conf->connector != CONNECTOR_BATON ||
+           atomic_load_explicit(&engine->is_linked, memory_order_relaxed);
+}
+
+void engine_mark_failed(struct engine *engine, uint64_t now_ms, const char *why)
+{
+    unsigned long long was = 0;
+
+    if (atomic_compare_exchange_strong(&engine->failed_at_ms, &was,
+                                       now_ms == 0 ? 1 : now_ms)) {
+        bt_log(BT_LOG_WARN, engine->url.normal, "not usable: %s", why);
+    }
+}
+
+void engine_mark_good(struct engine *engine)
+{
+    if (atomic_load_explicit(&engine->failed_at_ms, memory_order_relaxed) ==
+        0) {
+        return;
+    }
+    if (atomic_exchange(&engine->failed_at_ms, 0) != 0) {
+        bt_log(BT_LOG_INFO, engine->url.normal, "usable again");
+    }
+}
+
+/* A numeric address as 16 bytes, IPv4 mapped into IPv6. */
+static bool address_bytes(struct bt_str text, unsigned char bytes[16])
+{
+    char copy[INET6_ADDRSTRLEN];
+
+    if (text.len >= 2 && text.ptr[0] == '[' && text.ptr[text.len - 1] == ']') {
+        text = bt_str_span(text.ptr + 1, text.len - 2);
+    }
+    if (text.len == 0 || text.len >= sizeof(copy)) {
+        return false;
+    }
+    memcpy(copy, text.ptr, text.len);
+    copy[text.len] = '\0';
+    if (inet_pton(AF_INET6, copy, bytes) == 1) {
+        return true;
+    }
+    memset(bytes, 0, 10);
+    memset(bytes + 10, 0xff, 2);
+    return inet_pton(AF_INET, copy, bytes + 12) == 1;
+}
+
+static bool sockaddr_bytes(const struct bt_addr *addr, unsigned char bytes[16])
+{
+    if (addr->sa.ss_family == AF_INET6) {
+        struct sockaddr_in6 in6;
+
+        memcpy(&in6, &addr->sa, sizeof(in6));
+        memcpy(bytes, &in6.sin6_addr, 16);
+        return true;
+    }
+    if (addr->sa.ss_family == AF_INET) {
+        struct sockaddr_in in4;
+
+        memcpy(&in4, &addr->sa, sizeof(in4));
+        memset(bytes, 0, 10);
+        memset(bytes + 10, 0xff, 2);
+        memcpy(bytes + 12, &in4.sin_addr, 4);
+        return true;
+    }
+    return false;
+}
+
+static bool bits_equal(const unsigned char a[16], const unsigned char b[16],
+                       unsigned bits)
+{
+    const unsigned whole = bits / 8;
+    const unsigned rest = bits % 8;
+
+    if (memcmp(a, b, whole) != 0) {
+        return false;
+    }
+    return rest == 0 || (a[whole] ^ b[whole]) >> (8 - rest) == 0;
+}
+
+/* "10.1.0.2", "10.1.0.0/16", "fd00::/8" or a name. */
+static bool rule_allows(const char *rule, struct bt_str host, bool is_numeric,
+                        const unsigned char bytes[16])
+{
+    const struct bt_str text = bt_str_of(rule);
+    const size_t slash = bt_str_find(text, BT_STR("/"));
+    unsigned char base[16];
+    uint64_t bits = 128;
+
+    if (!is_numeric) {
+        return bt_str_eq_nocase(text, host);
+    }
+    if (!address_bytes(bt_str_span(text.ptr, slash), base)) {
+        return false;
+    }
+    if (slash < text.len) {
+        const bool is_v4 = bt_str_find(text, BT_STR(":")) == text.len;
+        const struct bt_str tail =
+            bt_str_span(text.ptr + slash + 1, text.len - slash - 1);
+
+        if (bt_str_to_u64(tail, &bits) != BT_OK || bits > (is_v4 ? 32 : 128)) {
+            return false;
+        }
+        bits += is_v4 ? 96 : 0;
+    }
+    return bits_equal(base, bytes, (unsigned)bits);
+}
+
+static bool port_allowed(const struct engine *engine, struct bt_str port)
+{
+    const struct bt_conf_strings *const ports = &engine->conf->handoff_ports;
+
+    if (ports->count == 0 || port.len == 0) {
+        return true;
+    }
+    for (size_t i = 0; i < ports->count; i++) {
+        if (bt_str_eq(bt_str_of(ports->items[i]), port)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool engine_owns_host(const struct engine *engine, struct bt_str host,
+                      struct bt_str port)
+{
+    const struct bt_conf_strings *const rules = &engine->conf->handoff_hosts;
+    unsigned char bytes[16];
+    unsigned char own[16];
+    const bool is_numeric = address_bytes(host, bytes);
+
+    if (!port_allowed(engine, port)) {
+        return false;
+    }
+    if (bt_str_eq_nocase(host, bt_str_of(engine->url.host))) {
+        return true;
+    }
+    if (is_numeric && sockaddr_bytes(&engine->addr, own) &&
+        memcmp(bytes, own, sizeof(own)) == 0) {
+        return true;
+    }
+    for (size_t i = 0; i < rules->count; i++) {
+        if (rule_allows(rules->items[i], host, is_numeric, bytes)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool any_usable(struct engine *const *engines, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (engine_is_usable(engines[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool registry_is_ready(const struct registry *registry, const char **why_p)
+{
+    for (size_t i = 0; i < registry->pool_count; i++) {
+        const struct pool *const pool = &registry->pools[i];
+        const bool needs_prefill =
+            pool->conf->connector != CONNECTOR_NONE && pool->prefill_count > 0;
+
+        if (!any_usable(pool->decode, pool->decode_count)) {
+            *why_p = "no decode engine is usable";
+            return false;
+        }
+        if (needs_prefill &&
+            pool->conf->handoff.on_failure != ON_FAILURE_LOCAL &&
+            !any_usable(pool->prefill, pool->prefill_count)) {
+            *why_p = "no prefill engine is usable";
+            return false;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,100 @@
+/*
+ * The engines that the configuration names, in their pools, with what all
+ * threads need to know of them. The registry is built before the threads
+ * start and lives as long as the program; only the atomics change.
+ *
+ *     registry -> pools -> prefill engines, decode engines
+ *
+ * Writers: in_flight by workers; links, pairs and occupancy by the control
+ * thread; health by both.
+ */
+#ifndef PROXY_ENGINE_H
+#define PROXY_ENGINE_H
+
+#include "common/net.h"
+#include "proxy/config.h"
+
+#include <stdatomic.h>
+
+enum engine_role {
+    ENGINE_PREFILL,
+    ENGINE_DECODE
+};
+
+struct pool;
+
+struct engine {
+    unsigned id; /* index in registry->engines */
+    enum engine_role role;
+    const struct pool *pool;
+    const struct engine_conf *conf;
+    struct bt_url url;
+    struct bt_addr addr; /* resolved at start */
+    struct bt_str key;   /* bearer key, empty: none */
+
+    atomic_uint in_flight;        /* legs open */
+    atomic_ullong pending_tokens; /* P: prompts of open P legs */
+    /*
+     * 0: usable. Else the loop time in ms at which it failed; a good probe
+     * makes it 0 again.
+     */
+    atomic_ullong failed_at_ms;
+
+    /* Connector baton: written by the control thread. */
+    atomic_bool is_linked;      /* all ranks are linked, one engine boot */
+    atomic_ullong boot;         /* engine boot; changes with a restart */
+    atomic_ullong blocks_total; /* 0: unknown */
+    atomic_ullong block_tokens;
+    atomic_ullong blocks_free; /* UINT64_MAX: unknown */
+    atomic_ullong held_tokens; /* P */
+    atomic_uint held_count;    /* P */
+    atomic_bool *pair_ready;   /* D: by P's engine id: reads are tried */
+};
+
+struct pool {
+    unsigned id;
+    const struct pool_conf *conf;
+    struct engine **prefill;
+    size_t prefill_count;
+    struct engine **decode;
+    size_t decode_count;
+    atomic_ullong
+        tool_choice_until_ms; /* P cannot do forced tools until then */
+};
+
+struct registry {
+    struct engine *engines; /* all pools' */
+    size_t engine_count;
+    struct pool *pools;
+    size_t pool_count;
+};
+
+/* Resolves every URL, reads key files. Errors are logged. */
+BT_MUST_CHECK enum bt_status registry_open(const struct config *config,
+                                           struct registry **registry_p);
+void registry_close(struct registry **registry);
+
+/* First pool whose models match; NULL when none. */
+const struct pool *registry_pool(const struct registry *registry,
+                                 struct bt_str model);
+
+bool engine_is_usable(const struct engine *engine);
+/*
+ * May P's answer name this host and port? True for the engine's own address,
+ * its URL's host, and what handoff_hosts and handoff_ports allow. `port` is
+ * its decimal text; an empty one is not checked.
+ */
+bool engine_owns_host(const struct engine *engine, struct bt_str host,
+                      struct bt_str port);
+/*
+ * Is at least one engine of each needed role usable in every pool? Else
+ * why_p gets a static text.
+ */
+bool registry_is_ready(const struct registry *registry, const char **why_p);
+
+/* Logs the change, once. */
+void engine_mark_failed(struct engine *engine, uint64_t now_ms,
+                        const char *why);
+void engine_mark_good(struct engine *engine);
+
+#endif

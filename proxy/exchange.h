@@ -1,0 +1,157 @@
+/*
+ * One client request from its first byte to its verdict, and what must still
+ * be done for engines after the client has left.
+ *
+ *   client (sink) <---- relay <---- decode leg
+ *        |                              |
+ *        +------>  exchange_on(x, event)  <---- prefill leg, timer, control
+ */
+#ifndef PROXY_EXCHANGE_H
+#define PROXY_EXCHANGE_H
+
+#include "proxy/headers.h"
+#include "proxy/leg.h"
+#include "proxy/prefill.h"
+#include "proxy/relay.h"
+#include "proxy/request.h"
+#include "proxy/route.h"
+#include "proxy/worker.h"
+
+enum exchange_state {
+    XS_NEW,     /* the body is being read */
+    XS_WAIT,    /* in the admission queue */
+    XS_PREFILL, /* P leg open */
+    XS_DECODE,  /* D leg open, nothing sent to the client */
+    XS_STREAM,  /* committed: D's answer flows */
+    /* The client has its verdict or is gone; engines are still owed. */
+    XS_HARVEST, /* P leg shut for writing, its answer read for 1 s */
+    XS_LINGER,  /* D leg with a handoff: sent whole, then closed */
+    XS_RELEASE, /* release leg open */
+    XS_DONE,
+};
+
+enum exchange_event_kind {
+    XE_START, /* the request is whole */
+    XE_ADMIT, /* look again for room */
+    XE_SENT,
+    XE_HEAD,
+    XE_BODY,
+    XE_END,
+    XE_FAILED,
+    XE_ROOM, /* the client takes more */
+    XE_CLIENT_GONE,
+    XE_DEADLINE,
+    XE_NEWS, /* of the control thread */
+};
+
+struct exchange_event {
+    enum exchange_event_kind kind;
+    struct leg *leg;                       /* SENT, HEAD, BODY, END, FAILED */
+    const struct bt_http_head *head;       /* HEAD */
+    struct bt_str bytes;                   /* BODY */
+    const struct bt_http_failure *failure; /* FAILED */
+    const struct control_news *news;       /* NEWS */
+};
+
+struct exchange {
+    struct worker *worker;
+    struct sink *sink; /* NULL: answered or gone */
+    enum exchange_state state;
+    struct bt_arena arena;
+    struct bt_timer timer;
+    struct bt_grave grave;
+    uint64_t id; /* the worker's name for it */
+    struct exchange *bucket_next;
+    struct exchange *queue_prev;
+    struct exchange *queue_next;
+    bool is_queued;
+    bool is_counted;
+
+    /* the request */
+    enum endpoint endpoint;
+    struct bt_str target;
+    struct headers headers;
+    struct bt_buf body;
+    uint64_t charged; /* bytes of the program's body memory */
+    struct request request;
+    const struct pool *pool;
+    uint64_t tokens;
+    char inner_id[33];
+    char peer[BT_ADDR_TEXT_MAX];
+
+    /* the route */
+    enum route_reason reason;
+    struct engine *prefill_engine;
+    struct engine *decode_engine;
+    const struct engine *avoid[ROUTE_AVOID_MAX];
+    size_t avoid_count;
+    int64_t attempts; /* calls beyond the first of each leg */
+    bool prefill_was_busy;
+    bool decode_was_busy;
+    bool decode_is_fresh; /* the next D leg takes no kept connection */
+
+    /* the handoff */
+    struct handoff_id handoff;
+    char handoff_text[33];
+    bool is_begun;   /* control knows it and was not told to release it */
+    bool hold_ended; /* P's hold is gone */
+    bool is_pulled;
+    bool is_spent;        /* stock: only the D it was sent to may use it */
+    struct bt_buf answer; /* P's */
+    struct bt_str params; /* a span of it */
+    struct bt_str cached;
+    uint64_t params_ms;       /* loop time of P's answer */
+    struct control_news pull; /* the last report; handoff 0: none */
+
+    struct leg prefill;
+    struct leg decode;
+    struct leg release;
+    struct relay relay;
+    struct bt_str retry_after; /* of the last busy engine */
+
+    /* the verdict */
+    enum fault fault;
+    unsigned code;
+    bool is_concluded;
+    uint64_t total_due_ms; /* 0: none */
+    uint64_t start_us;
+    uint64_t queued_us; /* spent in the queue */
+    uint64_t prefill_us;
+    uint64_t ttft_us;
+    uint64_t bytes_in;
+};
+
+/* NULL when memory is out. The sink must outlive it or send XE_CLIENT_GONE. */
+struct exchange *exchange_open(struct worker *worker, struct sink *sink,
+                               enum endpoint endpoint);
+/* The only door. The exchange may be gone (buried) afterwards. */
+void exchange_on(struct exchange *x, const struct exchange_event *event);
+/* Ends it at once, whatever is open (the worker ends). */
+void exchange_abort(struct exchange *x);
+
+/*
+ * Memory for the body's next `size` bytes: charged to the program.
+ * BT_ERR_LIMIT when all bodies together are over, BT_ERR_NOMEM.
+ */
+BT_MUST_CHECK enum bt_status exchange_reserve_body(struct exchange *x,
+                                                   uint64_t size);
+
+/* --- between exchange.c and attempt.c --- */
+
+/* Assigns the state; sets the timer. */
+void exchange_enter(struct exchange *x, enum exchange_state state);
+/* Answers with a fault (status 0: its own) and settles. */
+void exchange_refuse(struct exchange *x, enum fault fault, unsigned status,
+                     struct bt_str detail);
+/* Passes on an engine's answer as a whole and settles. */
+void exchange_answer(struct exchange *x, unsigned code, struct bt_str fields,
+                     struct bt_str body);
+/* Lines that every answer of an exchange has. */
+void exchange_write_fields(const struct exchange *x, struct bt_buf *out);
+/* Tells control to release the handoff, once. */
+void exchange_release(struct exchange *x, enum release_reason reason,
+                      bool cancel_decode);
+/* The client has its verdict: what is still owed to engines is done. */
+void exchange_settle(struct exchange *x);
+
+#endif

@@ -1,0 +1,316 @@
+/*
+ * filter: the state machine of filter.h, one byte class at a time.
+ */
+#include "proxy/filter.h"
+
+#include "common/json.h"
+
+#define NAME_MAX_BYTES      256
+#define SEPARATOR_MAX_BYTES 4096
+#define USAGE_MAX_BYTES     8192
+
+static bool contains(struct bt_str bytes, struct bt_str needle)
+{
+    return bytes.len >= needle.len &&
+           memmem(bytes.ptr, bytes.len, needle.ptr, needle.len) != NULL;
+}
+
+bool filter_concerns(struct bt_str bytes, bool has_cached)
+{
+    if (contains(bytes, BT_STR("_transfer_params")) ||
+        contains(bytes, BT_STR("bootstrap_")) ||
+        contains(bytes, BT_STR("disagg"))) {
+        return true;
+    }
+    return has_cached && (contains(bytes, BT_STR("cached_tokens")) ||
+                          contains(bytes, BT_STR("cache_read_input_tokens")));
+}
+
+void filter_init(struct filter *filter, struct bt_str cached)
+{
+    *filter = (struct filter){.cached = cached};
+}
+
+void filter_fini(struct filter *filter)
+{
+    bt_buf_fini(&filter->held);
+    bt_buf_fini(&filter->usage);
+}
+
+static bool is_blank(char byte)
+{
+    return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
+}
+
+static bool is_private_name(struct bt_str name)
+{
+    return bt_json_name_is(name, BT_STR("kv_transfer_params")) ||
+           bt_json_name_is(name, BT_STR("ec_transfer_params")) ||
+           bt_json_name_is(name, BT_STR("bootstrap_host")) ||
+           bt_json_name_is(name, BT_STR("bootstrap_port")) ||
+           bt_json_name_is(name, BT_STR("bootstrap_room")) ||
+           bt_str_starts(name, BT_STR("disagg"));
+}
+
+/* A kept member's held bytes go out; the first one without its comma. */
+static void pass_held(struct filter *filter, struct bt_buf *out)
+{
+    struct bt_str held = bt_buf_str(&filter->held);
+    const size_t comma =
+        bt_str_find(bt_str_span(held.ptr, filter->name_at), BT_STR(","));
+
+    if (!filter->has_kept && comma < filter->name_at) {
+        bt_buf_append(out, bt_str_span(held.ptr, comma));
+        held = bt_str_span(held.ptr + comma + 1, held.len - comma - 1);
+    }
+    bt_buf_append(out, held);
+    filter->has_kept = true;
+    bt_buf_clear(&filter->held);
+}
+
+static void begin_value(struct filter *filter, struct bt_buf *out)
+{
+    const struct bt_str held = bt_buf_str(&filter->held);
+    const struct bt_str name =
+        bt_str_span(held.ptr + filter->name_at, filter->name_len);
+
+    filter->drops = is_private_name(name);
+    filter->takes_usage = !filter->drops && filter->cached.len > 0 &&
+                          bt_json_name_is(name, BT_STR("usage"));
+    filter->depth = 0;
+    filter->in_string = false;
+    filter->after_backslash = false;
+    filter->state = FILTER_VALUE;
+    if (filter->drops) {
+        bt_buf_clear(&filter->held);
+    } else {
+        pass_held(filter, out);
+    }
+}
+
+/* The number at `name` becomes P's; null and absent stay. */
+static void correct(struct bt_str object, struct bt_str name,
+                    struct bt_str cached, struct bt_str *rest,
+                    struct bt_buf *out)
+{
+    struct bt_json_value value;
+
+    if (!bt_json_find(object, name, &value) || value.type != BT_JSON_NUMBER ||
+        value.text.ptr < rest->ptr) {
+        return;
+    }
+    bt_buf_append(out,
+                  bt_str_span(rest->ptr, (size_t)(value.text.ptr - rest->ptr)));
+    bt_buf_append(out, cached);
+    *rest = bt_str_span(value.text.ptr + value.text.len,
+                        (size_t)(rest->ptr + rest->len - value.text.ptr -
+                                 (ptrdiff_t)value.text.len));
+}
+
+static void pass_usage(struct filter *filter, struct bt_buf *out)
+{
+    const struct bt_str usage = bt_buf_str(&filter->usage);
+    struct bt_str rest = usage;
+    struct bt_json_iter it;
+    struct bt_json_member member;
+
+    bt_json_iter_object(&it, usage);
+    while (bt_json_next_member(&it, &member)) {
+        if (member.value.type == BT_JSON_OBJECT &&
+            (bt_json_name_is(member.name, BT_STR("prompt_tokens_details")) ||
+             bt_json_name_is(member.name, BT_STR("input_tokens_details")))) {
+            correct(member.value.text, BT_STR("cached_tokens"), filter->cached,
+                    &rest, out);
+        } else if (member.value.type == BT_JSON_NUMBER &&
+                   bt_json_name_is(member.name,
+                                   BT_STR("cache_read_input_tokens"))) {
+            correct(usage, BT_STR("cache_read_input_tokens"), filter->cached,
+                    &rest, out);
+        }
+    }
+    bt_buf_append(out, rest);
+    bt_buf_clear(&filter->usage);
+    filter->takes_usage = false;
+}
+
+static void put_value(struct filter *filter, struct bt_str bytes,
+                      struct bt_buf *out)
+{
+    if (bytes.len == 0 || filter->drops) {
+        return;
+    }
+    if (!filter->takes_usage) {
+        bt_buf_append(out, bytes);
+        return;
+    }
+    bt_buf_append(&filter->usage, bytes);
+    if (filter->usage.len > USAGE_MAX_BYTES) {
+        bt_buf_append(out, bt_buf_str(&filter->usage));
+        bt_buf_clear(&filter->usage);
+        filter->takes_usage = false;
+    }
+}
+
+/* Is the value over before this byte? Keeps count of strings and depth. */
+static bool ends_value(struct filter *filter, char byte)
+{
+    if (filter->in_string) {
+        if (filter->after_backslash) {
+            filter->after_backslash = false;
+        } else if (byte == '\\') {
+            filter->after_backslash = true;
+        } else if (byte == '"') {
+            filter->in_string = false;
+        }
+        return false;
+    }
+    if (byte == '"') {
+        filter->in_string = true;
+    } else if (byte == '{' || byte == '[') {
+        filter->depth++;
+    } else if (byte == '}' || byte == ']') {
+        if (filter->depth == 0) {
+            return true;
+        }
+        filter->depth--;
+    } else if (byte == ',' && filter->depth == 0) {
+        return true;
+    }
+    return false;
+}
+
+/* Takes value bytes from the front; returns how many. */
+static size_t take_value(struct filter *filter, struct bt_str bytes,
+                         struct bt_buf *out)
+{
+    size_t i = 0;
+
+    while (i < bytes.len) {
+        if (filter->in_string && !filter->after_backslash) {
+            i += bt_json_skip_plain(bt_str_span(bytes.ptr + i, bytes.len - i));
+        }
+        if (i >= bytes.len || ends_value(filter, bytes.ptr[i])) {
+            break;
+        }
+        i++;
+    }
+    put_value(filter, bt_str_span(bytes.ptr, i), out);
+    if (i < bytes.len) {
+        if (filter->takes_usage) {
+            pass_usage(filter, out);
+        }
+        filter->drops = false;
+        filter->state = FILTER_SEPARATOR;
+    }
+    return i;
+}
+
+static size_t take_before(struct filter *filter, struct bt_str bytes,
+                          struct bt_buf *out)
+{
+    size_t len = bt_str_find(bytes, BT_STR("{"));
+
+    if (len < bytes.len) {
+        len++;
+        filter->state = FILTER_SEPARATOR;
+    }
+    bt_buf_append(out, bt_str_span(bytes.ptr, len));
+    return len;
+}
+
+static size_t take_separator(struct filter *filter, char byte,
+                             struct bt_buf *out)
+{
+    if (byte == '"') {
+        filter->name_at = filter->held.len;
+        bt_buf_append_char(&filter->held, byte);
+        filter->name_at++;
+        filter->after_backslash = false;
+        filter->state = FILTER_NAME;
+        return 1;
+    }
+    if (is_blank(byte) || byte == ',') {
+        /* Endless blanks are not held. */
+        bt_buf_append_char(
+            filter->held.len < SEPARATOR_MAX_BYTES ? &filter->held : out, byte);
+        return 1;
+    }
+    /* '}' ends the object; anything else is not JSON and passes. */
+    bt_buf_append(out, bt_buf_str(&filter->held));
+    bt_buf_clear(&filter->held);
+    filter->state = FILTER_AFTER;
+    return 0;
+}
+
+static void take_name(struct filter *filter, char byte, struct bt_buf *out)
+{
+    bt_buf_append_char(&filter->held, byte);
+    if (filter->after_backslash) {
+        filter->after_backslash = false;
+    } else if (byte == '\\') {
+        filter->after_backslash = true;
+    } else if (byte == '"') {
+        filter->name_len = filter->held.len - 1 - filter->name_at;
+        filter->state = FILTER_COLON;
+    }
+    if (filter->held.len > filter->name_at + NAME_MAX_BYTES &&
+        filter->state == FILTER_NAME) {
+        /* Longer than any private name: it is passed as a value is. */
+        pass_held(filter, out);
+        filter->depth = 0;
+        filter->in_string = true;
+        filter->drops = false;
+        filter->takes_usage = false;
+        filter->state = FILTER_VALUE;
+    }
+}
+
+static size_t take_colon(struct filter *filter, char byte, struct bt_buf *out)
+{
+    if (byte != ':' && !is_blank(byte)) {
+        begin_value(filter, out);
+        return 0;
+    }
+    bt_buf_append_char(&filter->held, byte);
+    return 1;
+}
+
+void filter_feed(struct filter *filter, struct bt_str bytes, struct bt_buf *out)
+{
+    size_t at = 0;
+
+    while (at < bytes.len) {
+        const struct bt_str rest = bt_str_span(bytes.ptr + at, bytes.len - at);
+
+        switch (filter->state) {
+        case FILTER_BEFORE:
+            at += take_before(filter, rest, out);
+            break;
+        case FILTER_SEPARATOR:
+            at += take_separator(filter, rest.ptr[0], out);
+            break;
+        case FILTER_NAME:
+            take_name(filter, rest.ptr[0], out);
+            at++;
+            break;
+        case FILTER_COLON:
+            at += take_colon(filter, rest.ptr[0], out);
+            break;
+        case FILTER_VALUE:
+            at += take_value(filter, rest, out);
+            break;
+        case FILTER_AFTER:
+            bt_buf_append(out, rest);
+            return;
+        }
+    }
+}
+
+void filter_end(struct filter *filter, struct bt_buf *out)
+{
+    bt_buf_append(out, bt_buf_str(&filter->held));
+    bt_buf_append(out, bt_buf_str(&filter->usage));
+    bt_buf_clear(&filter->held);
+    bt_buf_clear(&filter->usage);
+    filter->state = FILTER_AFTER;
+}

@@ -1,0 +1,257 @@
+/*
+ * leg: an exchange's call to an engine, over common/http_call.
+ */
+#include "proxy/leg.h"
+
+#include "proxy/exchange.h"
+#include "proxy/worker.h"
+
+#include <stdio.h>
+
+static uint64_t now_us(void)
+{
+    return bt_clock_us();
+}
+
+static void take_load(struct leg *leg)
+{
+    atomic_fetch_add_explicit(&leg->engine->in_flight, 1, memory_order_relaxed);
+    if (leg->role == LEG_PREFILL) {
+        atomic_fetch_add_explicit(&leg->engine->pending_tokens, leg->tokens,
+                                  memory_order_relaxed);
+    }
+    leg->is_counted = true;
+}
+
+static void drop_load(struct leg *leg)
+{
+    if (!leg->is_counted) {
+        return;
+    }
+    leg->is_counted = false;
+    atomic_fetch_sub_explicit(&leg->engine->in_flight, 1, memory_order_relaxed);
+    if (leg->role == LEG_PREFILL) {
+        atomic_fetch_sub_explicit(&leg->engine->pending_tokens, leg->tokens,
+                                  memory_order_relaxed);
+    }
+}
+
+static void on_sent(void *owner)
+{
+    struct leg *const leg = owner;
+    const struct exchange_event event = {.kind = XE_SENT, .leg = leg};
+
+    leg->is_sent = true;
+    leg->sent_ms = bt_loop_now_ms(leg->exchange->worker->loop);
+    exchange_on(leg->exchange, &event);
+}
+
+static void on_head(void *owner, const struct bt_http_head *head)
+{
+    struct leg *const leg = owner;
+    const struct exchange_event event = {
+        .kind = XE_HEAD, .leg = leg, .head = head};
+
+    leg->has_head = true;
+    leg->code = head->code;
+    leg->head_us = now_us();
+    engine_mark_good(leg->engine);
+    exchange_on(leg->exchange, &event);
+}
+
+static void on_body(void *owner, struct bt_str bytes)
+{
+    struct leg *const leg = owner;
+    const struct exchange_event event = {
+        .kind = XE_BODY, .leg = leg, .bytes = bytes};
+
+    if (leg->first_us == 0) {
+        leg->first_us = now_us();
+    }
+    exchange_on(leg->exchange, &event);
+}
+
+static void on_end(void *owner)
+{
+    struct leg *const leg = owner;
+    const struct exchange_event event = {.kind = XE_END, .leg = leg};
+
+    leg->is_whole = true;
+    leg->end_us = now_us();
+    exchange_on(leg->exchange, &event);
+}
+
+/* Only an engine that cannot be reached, or that dies before a whole head on
+ * a connection that was not stale, is taken for unusable. */
+static void judge_engine(struct leg *leg, const struct bt_http_failure *failure)
+{
+    if (failure->stale || failure->had_head ||
+        failure->status == BT_ERR_PROTOCOL || failure->status == BT_ERR_NOMEM) {
+        return;
+    }
+    engine_mark_failed(leg->engine, bt_loop_now_ms(leg->exchange->worker->loop),
+                       failure->reason != NULL
+                           ? failure->reason
+                           : bt_status_text(failure->status));
+}
+
+static void on_failed(void *owner, const struct bt_http_failure *failure)
+{
+    struct leg *const leg = owner;
+    const struct exchange_event event = {
+        .kind = XE_FAILED, .leg = leg, .failure = failure};
+
+    leg->end_us = now_us();
+    judge_engine(leg, failure);
+    exchange_on(leg->exchange, &event);
+}
+
+static const struct bt_http_call_events EVENTS = {
+    .on_head = on_head,
+    .on_body = on_body,
+    .on_end = on_end,
+    .on_failed = on_failed,
+    .on_sent = on_sent,
+};
+
+void leg_init(struct leg *leg, struct exchange *exchange, enum leg_role role)
+{
+    *leg = (struct leg){.exchange = exchange, .role = role};
+}
+
+static void put(char **at, struct bt_str text)
+{
+    if (text.len > 0) {
+        memcpy(*at, text.ptr, text.len);
+        *at += text.len;
+    }
+}
+
+static char role_letter(enum leg_role role)
+{
+    return role == LEG_PREFILL ? 'p' : 'd';
+}
+
+/* The request's head, in the arena. */
+static struct bt_str write_head(const struct leg *leg,
+                                const struct leg_ask *ask)
+{
+    const struct engine *const engine = ask->engine;
+    const struct bt_str host = bt_str_of(engine->url.authority);
+    char tail[128];
+    char *text;
+    char *at;
+    const int tail_len = snprintf(
+        tail, sizeof(tail),
+        "X-Request-Id: %s-%c%u\r\nContent-Length: %zu\r\n\r\n", ask->inner_id,
+        role_letter(leg->role), leg->number, bt_json_splice_len(ask->body));
+
+    text = bt_arena_alloc(ask->arena, ask->target.len + host.len +
+                                          ask->fields.len + engine->key.len +
+                                          ask->authorization.len +
+                                          (size_t)tail_len + 128);
+    if (text == NULL) {
+        return (struct bt_str){0};
+    }
+    at = text;
+    put(&at, BT_STR("POST "));
+    put(&at, ask->target);
+    put(&at, BT_STR(" HTTP/1.1\r\nHost: "));
+    put(&at, host);
+    put(&at, BT_STR("\r\nAccept-Encoding: identity\r\n"));
+    put(&at, ask->fields);
+    if (engine->key.len > 0) {
+        put(&at, BT_STR("Authorization: Bearer "));
+        put(&at, engine->key);
+        put(&at, BT_STR("\r\n"));
+    } else if (ask->authorization.len > 0) {
+        put(&at, BT_STR("Authorization: "));
+        put(&at, ask->authorization);
+        put(&at, BT_STR("\r\n"));
+    }
+    put(&at, bt_str_span(tail, (size_t)tail_len));
+    return bt_str_span(text, (size_t)(at - text));
+}
+
+static struct iovec iov_of(struct bt_str bytes)
+{
+    union {
+        const char *read_only;
+        void *any;
+    } base = {.read_only = bytes.ptr};
+
+    return (struct iovec){base.any, bytes.len};
+}
+
+enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
+{
+    const struct bt_http_call_options options = {.fresh_only = ask->fresh_only};
+    const size_t max = bt_json_splice_iov_max(ask->body) + 1;
+    struct iovec *const iov = bt_arena_alloc(ask->arena, max * sizeof(*iov));
+    struct bt_str head;
+    enum bt_status status;
+    size_t count;
+
+    leg->engine = ask->engine;
+    leg->number++;
+    leg->is_sent = false;
+    leg->has_head = false;
+    leg->is_whole = false;
+    leg->is_paused = false;
+    leg->code = 0;
+    leg->begun_us = now_us();
+    leg->sent_ms = 0;
+    leg->head_us = 0;
+    leg->first_us = 0;
+    leg->end_us = 0;
+    head = write_head(leg, ask);
+    if (iov == NULL || head.ptr == NULL || ask->body->failed) {
+        return BT_ERR_NOMEM;
+    }
+    iov[0] = iov_of(head);
+    count = 1 + bt_json_splice_iov(ask->body, iov + 1);
+    status = bt_http_call_open(ask->worker->origins[ask->engine->id], &options,
+                               iov, (int)count, &EVENTS, leg, &leg->call);
+    if (status == BT_OK) {
+        take_load(leg);
+    }
+    return status;
+}
+
+void leg_close(struct leg *leg, enum leg_outcome outcome)
+{
+    if (leg->call == NULL) {
+        return;
+    }
+    bt_http_call_close(&leg->call);
+    drop_load(leg);
+    stats_leg(leg->exchange->worker->metrics, leg->role, outcome);
+}
+
+bool leg_is_open(const struct leg *leg)
+{
+    return leg->call != NULL;
+}
+
+void leg_pause(struct leg *leg)
+{
+    if (leg->call != NULL && !leg->is_paused) {
+        leg->is_paused = true;
+        bt_http_call_pause(leg->call);
+    }
+}
+
+void leg_resume(struct leg *leg)
+{
+    if (leg->call != NULL && leg->is_paused) {
+        leg->is_paused = false;
+        bt_http_call_resume(leg->call);
+    }
+}
+
+void leg_shut(struct leg *leg)
+{
+    if (leg->call != NULL) {
+        bt_http_call_shut_write(leg->call);
+    }
+}

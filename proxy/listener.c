@@ -1,0 +1,147 @@
+/*
+ * listener: accept, within the limits. A spare descriptor is kept so that,
+ * when descriptors run out, a waiting client still gets a 503 instead of
+ * silence; then accepting pauses for a moment.
+ */
+#include "proxy/listener.h"
+
+#include "common/log.h"
+#include "proxy/client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ACCEPTS_PER_TURN 64
+#define PAUSE_MS         50
+
+struct listener {
+    struct worker *worker;
+    struct listener *next;
+    struct bt_watch *watch;
+    struct bt_timer timer; /* ends a pause */
+    int fd;
+    int spare_fd;
+};
+
+static const char BUSY[] =
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+    "Retry-After: 1\r\nConnection: close\r\nContent-Length: 85\r\n\r\n"
+    "{\"error\":{\"message\":\"too many connections\",\"type\":\"overloaded_"
+    "error\",\"code\":\"busy\"}}\n";
+
+/* A client for whom there is no room gets an answer, as far as one write goes;
+ * what it has sent is read first, else its kernel would see a reset. */
+static void turn_away(int fd)
+{
+    char bytes[4096];
+
+    (void)!send(fd, BUSY, sizeof(BUSY) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)shutdown(fd, SHUT_WR);
+    (void)!recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+    (void)close(fd);
+}
+
+static void pause_accepting(struct listener *listener)
+{
+    bt_watch_pause(listener->watch, true);
+    bt_timer_set(&listener->timer, PAUSE_MS);
+    stats_add(listener->worker->metrics, STAT_ACCEPT_PAUSES, 1);
+}
+
+/* Descriptors have run out. */
+static void use_spare(struct listener *listener)
+{
+    if (listener->spare_fd >= 0) {
+        int fd;
+
+        (void)close(listener->spare_fd);
+        fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            turn_away(fd);
+        }
+    }
+    listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    pause_accepting(listener);
+}
+
+static bool is_full(const struct worker *worker)
+{
+    const int64_t limit = worker->config->limits.connections;
+
+    return limit > 0 && worker->client_count >= (size_t)limit;
+}
+
+static void on_readable(void *owner)
+{
+    struct listener *const listener = owner;
+
+    for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+        const int fd =
+            accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (fd >= 0 && is_full(listener->worker)) {
+            turn_away(fd);
+        } else if (fd >= 0) {
+            client_open(listener->worker, fd);
+        } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+                   errno == ENOMEM) {
+            use_spare(listener);
+            return;
+        } else if (errno != ECONNABORTED && errno != EINTR) {
+            return;
+        }
+    }
+}
+
+static void on_due(struct bt_timer *timer)
+{
+    struct listener *const listener =
+        bt_container_of(timer, struct listener, timer);
+
+    bt_watch_pause(listener->watch, false);
+}
+
+enum bt_status listener_open(struct worker *worker, int fd)
+{
+    struct listener *const listener = calloc(1, sizeof(*listener));
+    enum bt_status status;
+
+    if (listener == NULL) {
+        (void)close(fd);
+        return BT_ERR_NOMEM;
+    }
+    listener->worker = worker;
+    listener->fd = fd;
+    listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    bt_timer_init(&listener->timer, worker->loop, on_due);
+    status = bt_watch_open(worker->loop, fd, on_readable, listener,
+                           &listener->watch);
+    if (status != BT_OK) {
+        (void)close(listener->spare_fd);
+        (void)close(fd);
+        free(listener);
+        return status;
+    }
+    listener->next = worker->listeners;
+    worker->listeners = listener;
+    return BT_OK;
+}
+
+void listener_close_all(struct worker *worker)
+{
+    while (worker->listeners != NULL) {
+        struct listener *const dead = worker->listeners;
+
+        worker->listeners = dead->next;
+        bt_timer_clear(&dead->timer);
+        bt_watch_close(&dead->watch);
+        (void)close(dead->fd);
+        if (dead->spare_fd >= 0) {
+            (void)close(dead->spare_fd);
+        }
+        free(dead);
+    }
+}

@@ -1,0 +1,306 @@
+/*
+ * Introductions between ranks of P and D.
+ */
+#include "proxy/peers.h"
+
+#include "common/log.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static bool role_has(const struct agent_link *link, enum agent_role role)
+{
+    return link->hello.role == role || link->hello.role == AGENT_ROLE_BOTH;
+}
+
+/* Is there a pool in which `a` prefills for `b`? */
+static bool groups_pair(const struct agent_group *a,
+                        const struct agent_group *b)
+{
+    if (a == b) {
+        return false;
+    }
+    for (size_t i = 0; i < a->engine_count; i++) {
+        const struct engine *const prefill = a->engines[i];
+
+        if (prefill->role != ENGINE_PREFILL ||
+            prefill->pool->conf->connector != CONNECTOR_BATON) {
+            continue;
+        }
+        for (size_t j = 0; j < b->engine_count; j++) {
+            if (b->engines[j]->role == ENGINE_DECODE &&
+                b->engines[j]->pool == prefill->pool) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool links_pair(const struct agent_link *prefill,
+                       const struct agent_link *decode)
+{
+    return role_has(prefill, AGENT_ROLE_PREFILL) &&
+           role_has(decode, AGENT_ROLE_DECODE) &&
+           groups_pair(prefill->group, decode->group);
+}
+
+static bool peer_add(struct agents *agents, struct agent_link *prefill,
+                     struct agent_link *decode)
+{
+    struct peer *const peer =
+        agents->peer_count < AGENTS_PEERS_MAX ? calloc(1, sizeof(*peer)) : NULL;
+
+    if (peer == NULL) {
+        bt_log(BT_LOG_ERROR, prefill->address,
+               "not introduced to %s: too many pairs", decode->address);
+        return false;
+    }
+    peer->prefill = prefill;
+    peer->decode = decode;
+    TAILQ_INSERT_TAIL(&prefill->as_prefill, peer, by_prefill);
+    TAILQ_INSERT_TAIL(&decode->as_decode, peer, by_decode);
+    agents->peer_count++;
+    return true;
+}
+
+static void peer_remove(struct agents *agents, struct peer *peer)
+{
+    TAILQ_REMOVE(&peer->prefill->as_prefill, peer, by_prefill);
+    TAILQ_REMOVE(&peer->decode->as_decode, peer, by_decode);
+    agents->peer_count--;
+    free(peer);
+}
+
+static void send_card(struct agent_link *to, const struct agent_link *of)
+{
+    struct bt_buf line;
+
+    bt_buf_init(&line);
+    bt_buf_append(&line, BT_STR("{\"t\":\"peer_up\",\"peer\":"));
+    bt_buf_append(&line, bt_buf_str(&of->hello.peer));
+    bt_buf_append_char(&line, '}');
+    if (!line.failed) {
+        agent_link_send(to, bt_buf_str(&line));
+    } else {
+        bt_log(BT_LOG_ERROR, to->address, "out of memory, no introduction");
+    }
+    bt_buf_fini(&line);
+}
+
+static void introduce(struct agents *agents, struct agent_link *a,
+                      struct agent_link *b)
+{
+    const bool a_first = links_pair(a, b);
+    const bool b_first = links_pair(b, a);
+
+    if (!a_first && !b_first) {
+        return;
+    }
+    if (strcmp(a->hello.fingerprint, b->hello.fingerprint) != 0) {
+        bt_log(BT_LOG_WARN, a->group->url,
+               "not paired with %s: their fingerprints differ, so do the "
+               "bytes of their blocks",
+               b->group->url);
+        return;
+    }
+    if ((a_first && !peer_add(agents, a, b)) ||
+        (b_first && !peer_add(agents, b, a))) {
+        return;
+    }
+    send_card(a, b);
+    send_card(b, a);
+}
+
+void peers_introduce(struct agents *agents, struct agent_link *link)
+{
+    struct agent_link *other;
+
+    if (link->group == NULL || !agent_link_is_rank(link)) {
+        return;
+    }
+    TAILQ_FOREACH (other, &agents->links, entry) {
+        if (other != link && other->state == AGENT_LINK_UP &&
+            other->group != NULL && agent_link_is_rank(other)) {
+            introduce(agents, link, other);
+        }
+    }
+}
+
+void peers_forget(struct agents *agents, struct agent_link *link)
+{
+    struct peer *peer;
+
+    while ((peer = TAILQ_FIRST(&link->as_prefill)) != NULL) {
+        peer_remove(agents, peer);
+    }
+    while ((peer = TAILQ_FIRST(&link->as_decode)) != NULL) {
+        peer_remove(agents, peer);
+    }
+}
+
+void peers_rank_down(struct agents *agents, const struct agent_rank *rank)
+{
+    struct agent_link *other;
+    struct bt_buf line;
+
+    if (rank->engine == NULL) {
+        return;
+    }
+    bt_buf_init(&line);
+    bt_buf_append(&line, BT_STR("{\"t\":\"peer_down\",\"engine\":"));
+    bt_buf_append_json(&line, bt_str_of(rank->engine));
+    bt_buf_printf(&line, ",\"rank\":%u,\"boot\":\"%016" PRIx64 "\"}",
+                  rank->rank, rank->boot);
+    TAILQ_FOREACH (other, &agents->links, entry) {
+        if (!line.failed && other->state == AGENT_LINK_UP &&
+            other->group != NULL && agent_link_is_rank(other) &&
+            (groups_pair(other->group, rank->group) ||
+             groups_pair(rank->group, other->group))) {
+            agent_link_send(other, bt_buf_str(&line));
+        }
+    }
+    bt_buf_fini(&line);
+}
+
+static struct peer *find_peer(struct agent_link *decode, const char *engine,
+                              uint32_t rank, uint64_t boot)
+{
+    struct peer *peer;
+
+    TAILQ_FOREACH (peer, &decode->as_decode, by_decode) {
+        if (peer->prefill->hello.boot == boot &&
+            peer->prefill->hello.rank == rank &&
+            strcmp(peer->prefill->hello.engine, engine) == 0) {
+            break;
+        }
+    }
+    return peer;
+}
+
+static void copy_text(char *to, size_t size, struct bt_str text)
+{
+    const size_t len = text.len < size ? text.len : size - 1;
+
+    memcpy(to, text.ptr, len);
+    to[len] = '\0';
+}
+
+static void take_report(struct peer *peer, const struct agent_message *message,
+                        bool is_ready)
+{
+    peer->state = is_ready ? PEER_READY : PEER_FAILED;
+    peer->us = agent_message_u32(message, AGENT_MEMBER_US, 0);
+    copy_text(peer->provider, sizeof(peer->provider),
+              agent_message_text(message, AGENT_MEMBER_PROVIDER));
+    copy_text(peer->reason, sizeof(peer->reason),
+              agent_message_text(message, AGENT_MEMBER_REASON));
+    bt_log(is_ready ? BT_LOG_DEBUG : BT_LOG_WARN, peer->decode->hello.url,
+           "rank %u %s rank %u of %s%s%s", peer->decode->hello.rank,
+           is_ready ? "can read from" : "cannot read from",
+           peer->prefill->hello.rank, peer->prefill->hello.url,
+           peer->reason[0] == '\0' ? "" : ": ", peer->reason);
+}
+
+bool peers_report(struct agents *agents, struct agent_link *decode,
+                  const struct agent_message *message, bool is_ready)
+{
+    char *const engine = agent_message_dup(message, AGENT_MEMBER_ENGINE, 255);
+    struct peer *peer = NULL;
+    uint64_t boot = 0;
+
+    if (engine != NULL &&
+        agent_message_hex(message, AGENT_MEMBER_BOOT, &boot)) {
+        peer = find_peer(
+            decode, engine,
+            agent_message_u32(message, AGENT_MEMBER_RANK, UINT32_MAX), boot);
+    }
+    free(engine);
+    if (peer == NULL) {
+        return false;
+    }
+    take_report(peer, message, is_ready);
+    peers_publish(agents, decode->group);
+    return true;
+}
+
+static bool link_can_read(const struct agent_link *decode,
+                          const struct agent_group *prefill)
+{
+    const struct peer *peer;
+    unsigned ready = 0;
+
+    TAILQ_FOREACH (peer, &decode->as_decode, by_decode) {
+        ready += peer->prefill->group == prefill && peer->state == PEER_READY
+                     ? 1u
+                     : 0u;
+    }
+    return ready == prefill->world;
+}
+
+/* Can every rank of D read from every rank of P? */
+static bool group_can_read(const struct agent_group *decode,
+                           const struct agent_group *prefill)
+{
+    if (!decode->is_linked || !prefill->is_linked) {
+        return false;
+    }
+    for (unsigned i = 0; i < decode->world; i++) {
+        const struct agent_link *const link = decode->ranks[i].link;
+
+        if (link == NULL || !link_can_read(link, prefill)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void publish_pair(struct agents *agents, const struct engine *prefill,
+                         struct engine *decode)
+{
+    const struct agent_group *const from = agents->by_engine[prefill->id];
+    const struct agent_group *const to = agents->by_engine[decode->id];
+    const bool is_ready = from != to && agent_group_serves(from, prefill) &&
+                          agent_group_serves(to, decode) &&
+                          group_can_read(to, from);
+
+    if (decode->pair_ready == NULL ||
+        atomic_load(&decode->pair_ready[prefill->id]) == is_ready) {
+        return;
+    }
+    atomic_store(&decode->pair_ready[prefill->id], is_ready);
+    bt_log(BT_LOG_INFO, decode->url.normal, "%s %s",
+           is_ready ? "is paired with" : "is no longer paired with",
+           prefill->url.normal);
+}
+
+void peers_publish(struct agents *agents, struct agent_group *group)
+{
+    for (size_t i = 0; i < group->engine_count; i++) {
+        const struct engine *const engine = group->engines[i];
+        const struct pool *const pool = engine->pool;
+
+        if (pool->conf->connector != CONNECTOR_BATON) {
+            continue;
+        }
+        for (size_t j = 0;
+             engine->role == ENGINE_PREFILL && j < pool->decode_count; j++) {
+            publish_pair(agents, engine, pool->decode[j]);
+        }
+        for (size_t j = 0;
+             engine->role == ENGINE_DECODE && j < pool->prefill_count; j++) {
+            publish_pair(agents, pool->prefill[j], group->engines[i]);
+        }
+    }
+}
+
+const char *peer_state_text(enum peer_state state)
+{
+    static const char *const TEXTS[] = {
+        [PEER_INTRODUCED] = "introduced",
+        [PEER_READY] = "ready",
+        [PEER_FAILED] = "failed",
+    };
+
+    return TEXTS[state];
+}

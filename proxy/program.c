@@ -1,0 +1,360 @@
+/*
+ * program: listening sockets, registry, control, workers, signals.
+ *
+ *   main thread   its own loop: signals, and word of workers that ended
+ *   worker 0..N   one SO_REUSEPORT socket each (one shared unix socket)
+ *   control       agents, probes, admin
+ */
+#include "proxy/program.h"
+
+#include "common/log.h"
+#include "proxy/access_log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/rand.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define WORKERS_MAX 1024
+
+struct program_run {
+    struct program program;
+    struct bt_loop *loop;
+    struct bt_watch *signals[2];
+    struct worker **workers;
+    struct bt_metrics **metrics; /* of the workers */
+    size_t worker_count;
+    size_t running;
+    unsigned terms; /* TERM and INT seen */
+    char (*addresses)[BT_ADDR_TEXT_MAX];
+    size_t address_count;
+    int *fds; /* worker by worker, then address by address */
+};
+
+static size_t count_workers(const struct config *config)
+{
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    const int64_t count = config->workers > 0 ? config->workers : online;
+
+    if (count < 1) {
+        return 1;
+    }
+    return count > WORKERS_MAX ? WORKERS_MAX : (size_t)count;
+}
+
+static enum bt_status first_socket(struct program_run *run, size_t index,
+                                   struct bt_addr *addr_p)
+{
+    const char *const text = run->program.config->listen.items[index];
+    struct bt_addr addr;
+    enum bt_status status = bt_addr_parse(text, &addr);
+    int fd = -1;
+
+    if (status == BT_OK) {
+        status = bt_listen(&addr, addr.sa.ss_family != AF_UNIX, &fd);
+    }
+    if (status == BT_OK) {
+        status = bt_addr_of_fd(fd, addr_p);
+        run->fds[index] = fd;
+    }
+    if (status != BT_OK) {
+        bt_log(BT_LOG_ERROR, text, "cannot listen: %s",
+               status == BT_ERR_SYSTEM ? strerror(errno)
+                                       : bt_status_text(status));
+    }
+    return status;
+}
+
+/* One address for all workers: a socket each, or copies of a unix one. */
+static enum bt_status bind_address(struct program_run *run, size_t index)
+{
+    struct bt_addr addr;
+    enum bt_status status = first_socket(run, index, &addr);
+
+    for (size_t i = 1; i < run->worker_count && status == BT_OK; i++) {
+        int *const fd = &run->fds[i * run->address_count + index];
+
+        if (addr.sa.ss_family == AF_UNIX) {
+            *fd = fcntl(run->fds[index], F_DUPFD_CLOEXEC, 3);
+            status = *fd < 0 ? BT_ERR_SYSTEM : BT_OK;
+        } else {
+            status = bt_listen(&addr, true, fd);
+        }
+    }
+    if (status == BT_OK) {
+        bt_addr_format(&addr, run->addresses[index]);
+    }
+    return status;
+}
+
+static enum bt_status bind_all(struct program_run *run)
+{
+    const size_t total = run->worker_count * run->address_count;
+    enum bt_status status = BT_OK;
+
+    run->fds = calloc(total + 1, sizeof(*run->fds));
+    run->addresses = calloc(run->address_count + 1, sizeof(*run->addresses));
+    if (run->fds == NULL || run->addresses == NULL) {
+        return BT_ERR_NOMEM;
+    }
+    for (size_t i = 0; i < total; i++) {
+        run->fds[i] = -1;
+    }
+    for (size_t i = 0; i < run->address_count && status == BT_OK; i++) {
+        status = bind_address(run, i);
+    }
+    return status;
+}
+
+static enum bt_status open_metrics(struct program_run *run)
+{
+    run->metrics = calloc(run->worker_count + 1, sizeof(struct bt_metrics *));
+    run->workers = calloc(run->worker_count + 1, sizeof(struct worker *));
+    if (run->metrics == NULL || run->workers == NULL) {
+        return BT_ERR_NOMEM;
+    }
+    for (size_t i = 0; i < run->worker_count; i++) {
+        run->metrics[i] = stats_open();
+        if (run->metrics[i] == NULL) {
+            return BT_ERR_NOMEM;
+        }
+    }
+    return BT_OK;
+}
+
+static enum bt_status open_control(struct program_run *run)
+{
+    struct program *const program = &run->program;
+    const struct control_options options = {
+        .config = program->config,
+        .registry = program->registry,
+        .boot = program->boot,
+        .metrics = run->metrics,
+        .metrics_count = run->worker_count,
+        .is_draining = &program->is_draining,
+    };
+
+    return control_open(&options, &program->control);
+}
+
+static enum bt_status open_workers(struct program_run *run)
+{
+    enum bt_status status = BT_OK;
+
+    for (size_t i = 0; i < run->worker_count && status == BT_OK; i++) {
+        int *const fds = &run->fds[i * run->address_count];
+
+        status =
+            worker_open(&run->program, (unsigned)i, fds, run->address_count,
+                        run->metrics[i], &run->workers[i]);
+        for (size_t f = 0; f < run->address_count; f++) {
+            fds[f] = -1; /* taken over, or closed */
+        }
+    }
+    return status;
+}
+
+static void on_worker_ended(void *owner, struct bt_mail *mail)
+{
+    struct program_run *const run = owner;
+
+    free(mail);
+    run->running--;
+    if (run->running == 0) {
+        bt_loop_stop(run->loop);
+    }
+}
+
+static void on_signal(void *owner, int signal_number)
+{
+    struct program_run *const run = owner;
+
+    run->terms++;
+    atomic_store(&run->program.is_draining, true);
+    bt_log(BT_LOG_INFO, NULL, "signal %d: %s", signal_number,
+           run->terms == 1 ? "draining" : "ending at once");
+    for (size_t i = 0; i < run->worker_count; i++) {
+        if (run->terms == 1) {
+            worker_drain(run->workers[i]);
+        } else {
+            worker_stop(run->workers[i]);
+        }
+    }
+}
+
+static enum bt_status open_loop(struct program_run *run)
+{
+    const int numbers[] = {SIGTERM, SIGINT};
+    enum bt_status status = bt_loop_open(&run->loop);
+
+    if (status == BT_OK) {
+        status = bt_mailbox_open(run->loop, on_worker_ended, run,
+                                 &run->program.mailbox);
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(numbers) && status == BT_OK; i++) {
+        status = bt_signal_open(run->loop, numbers[i], on_signal, run,
+                                &run->signals[i]);
+    }
+    return status;
+}
+
+static enum bt_status build(struct program_run *run)
+{
+    struct program *const program = &run->program;
+    const struct config *const config = program->config;
+    enum bt_status status = BT_OK;
+
+    while (program->boot == 0) {
+        if (RAND_bytes((unsigned char *)&program->boot,
+                       (int)sizeof(program->boot)) != 1) {
+            return BT_ERR_SYSTEM;
+        }
+    }
+    status = access_log_target(config->log.access, &program->access_fd);
+    if (status == BT_OK) {
+        status = auth_open(config->auth.client_keys_file, &program->auth);
+    }
+    if (status == BT_OK) {
+        status = registry_open(config, &program->registry);
+    }
+    if (status == BT_OK) {
+        status = bind_all(run);
+    }
+    if (status == BT_OK) {
+        status = open_metrics(run);
+    }
+    if (status == BT_OK) {
+        status = open_loop(run);
+    }
+    if (status == BT_OK) {
+        status = open_control(run);
+    }
+    return status == BT_OK ? open_workers(run) : status;
+}
+
+enum bt_status program_open(const struct config *config,
+                            struct program_run **run_p)
+{
+    struct program_run *run = calloc(1, sizeof(*run));
+    enum bt_status status;
+
+    if (run == NULL) {
+        return BT_ERR_NOMEM;
+    }
+    run->program.config = config;
+    run->program.access_fd = -1;
+    run->worker_count = count_workers(config);
+    run->address_count = config->listen.count;
+    status = build(run);
+    if (status != BT_OK) {
+        program_close(&run);
+        return status;
+    }
+    *run_p = run;
+    return BT_OK;
+}
+
+static void print_ready(const struct program_run *run)
+{
+    const char *const admin = control_admin_address(run->program.control);
+    const char *const agents = control_agents_address(run->program.control);
+    struct bt_buf line = {0};
+
+    bt_buf_append(&line, BT_STR("baton-proxy: ready on "));
+    for (size_t i = 0; i < run->address_count; i++) {
+        bt_buf_printf(&line, "%s%s", i == 0 ? "" : ", ", run->addresses[i]);
+    }
+    if (admin[0] != '\0' && agents[0] != '\0') {
+        bt_buf_printf(&line, " (admin %s, agents %s)", admin, agents);
+    } else if (admin[0] != '\0') {
+        bt_buf_printf(&line, " (admin %s)", admin);
+    } else if (agents[0] != '\0') {
+        bt_buf_printf(&line, " (agents %s)", agents);
+    }
+    bt_buf_append_char(&line, '\n');
+    if (!line.failed) {
+        (void)!write(STDERR_FILENO, line.data + line.at, line.len);
+    }
+    bt_buf_fini(&line);
+}
+
+bool program_run(struct program_run *run)
+{
+    bool is_good = control_start(run->program.control) == BT_OK;
+
+    for (size_t i = 0; i < run->worker_count && is_good; i++) {
+        is_good = worker_start(run->workers[i]) == BT_OK;
+        run->running += is_good ? 1 : 0;
+    }
+    if (!is_good) {
+        for (size_t i = 0; i < run->worker_count; i++) {
+            worker_stop(run->workers[i]);
+        }
+    } else {
+        print_ready(run);
+    }
+    if (run->running > 0) {
+        bt_loop_run(run->loop);
+    }
+    return is_good;
+}
+
+static void close_sockets(struct program_run *run)
+{
+    const size_t total = run->worker_count * run->address_count;
+
+    for (size_t i = 0; run->fds != NULL && i < total; i++) {
+        if (run->fds[i] >= 0) {
+            (void)close(run->fds[i]);
+        }
+    }
+    free(run->fds);
+    free(run->addresses);
+}
+
+/* The files of unix sockets go with the program that made them. */
+static void unlink_sockets(const struct program_run *run)
+{
+    const struct bt_str prefix = BT_STR("unix:");
+
+    for (size_t i = 0; run->addresses != NULL && i < run->address_count; i++) {
+        if (bt_str_starts(bt_str_of(run->addresses[i]), prefix)) {
+            (void)unlink(run->addresses[i] + prefix.len);
+        }
+    }
+}
+
+void program_close(struct program_run **run)
+{
+    struct program_run *const dead = *run;
+
+    if (dead == NULL) {
+        return;
+    }
+    *run = NULL;
+    for (size_t i = 0; dead->workers != NULL && i < dead->worker_count; i++) {
+        worker_close(&dead->workers[i]);
+    }
+    control_close(&dead->program.control);
+    for (size_t i = 0; i < BT_ARRAY_LEN(dead->signals); i++) {
+        bt_watch_close(&dead->signals[i]);
+    }
+    bt_mailbox_close(&dead->program.mailbox);
+    bt_loop_close(&dead->loop);
+    for (size_t i = 0; dead->metrics != NULL && i < dead->worker_count; i++) {
+        bt_metrics_close(&dead->metrics[i]);
+    }
+    unlink_sockets(dead);
+    close_sockets(dead);
+    registry_close(&dead->program.registry);
+    auth_close(&dead->program.auth);
+    if (dead->program.access_fd > STDERR_FILENO) {
+        (void)close(dead->program.access_fd);
+    }
+    free(dead->metrics);
+    free(dead->workers);
+    free(dead);
+}

@@ -1,0 +1,529 @@
+/*
+ * request: which members of an OpenAI request are edited, for which leg.
+ */
+#include "proxy/request.h"
+
+#define SEEN(id) (1ULL << (id))
+
+/* What a member means. The rows of the P leg's edits come first. */
+enum member {
+    MEMBER_STREAM,
+    MEMBER_STREAM_OPTIONS,
+    MEMBER_MIN_TOKENS,
+    MEMBER_BEST_OF,
+    MEMBER_RETURN_TOKEN_IDS,
+    MEMBER_STOP,
+    MEMBER_STOP_TOKEN_IDS,
+    MEMBER_STOP_SEQUENCES,
+    MEMBER_MAX_TOKENS,
+    MEMBER_MAX_COMPLETION_TOKENS,
+    MEMBER_IGNORE_EOS,
+    MEMBER_KV,
+    MEMBER_EC,
+    MEMBER_BOOTSTRAP_HOST,
+    MEMBER_BOOTSTRAP_PORT,
+    MEMBER_BOOTSTRAP_ROOM,
+    MEMBER_MODEL,
+    MEMBER_PROMPT,
+    MEMBER_MESSAGES,
+    MEMBER_N,
+    MEMBER_ECHO,
+    MEMBER_PROMPT_LOGPROBS,
+    MEMBER_USE_BEAM_SEARCH,
+    MEMBER_PROMPT_EMBEDS,
+    MEMBER_TOOL_CHOICE,
+    MEMBER_EXTRA_BODY,
+    MEMBER_COUNT,
+    MEMBER_DISAGG = MEMBER_COUNT, /* disagg_* */
+    MEMBER_OTHER,
+};
+
+#define NAME(literal)                   \
+    {                                   \
+        "" literal, sizeof(literal) - 1 \
+    }
+
+static const struct bt_str NAMES[MEMBER_COUNT] = {
+    [MEMBER_STREAM] = NAME("stream"),
+    [MEMBER_STREAM_OPTIONS] = NAME("stream_options"),
+    [MEMBER_MIN_TOKENS] = NAME("min_tokens"),
+    [MEMBER_BEST_OF] = NAME("best_of"),
+    [MEMBER_RETURN_TOKEN_IDS] = NAME("return_token_ids"),
+    [MEMBER_STOP] = NAME("stop"),
+    [MEMBER_STOP_TOKEN_IDS] = NAME("stop_token_ids"),
+    [MEMBER_STOP_SEQUENCES] = NAME("stop_sequences"),
+    [MEMBER_MAX_TOKENS] = NAME("max_tokens"),
+    [MEMBER_MAX_COMPLETION_TOKENS] = NAME("max_completion_tokens"),
+    [MEMBER_IGNORE_EOS] = NAME("ignore_eos"),
+    [MEMBER_KV] = NAME("kv_transfer_params"),
+    [MEMBER_EC] = NAME("ec_transfer_params"),
+    [MEMBER_BOOTSTRAP_HOST] = NAME("bootstrap_host"),
+    [MEMBER_BOOTSTRAP_PORT] = NAME("bootstrap_port"),
+    [MEMBER_BOOTSTRAP_ROOM] = NAME("bootstrap_room"),
+    [MEMBER_MODEL] = NAME("model"),
+    [MEMBER_PROMPT] = NAME("prompt"),
+    [MEMBER_MESSAGES] = NAME("messages"),
+    [MEMBER_N] = NAME("n"),
+    [MEMBER_ECHO] = NAME("echo"),
+    [MEMBER_PROMPT_LOGPROBS] = NAME("prompt_logprobs"),
+    [MEMBER_USE_BEAM_SEARCH] = NAME("use_beam_search"),
+    [MEMBER_PROMPT_EMBEDS] = NAME("prompt_embeds"),
+    [MEMBER_TOOL_CHOICE] = NAME("tool_choice"),
+    [MEMBER_EXTRA_BODY] = NAME("extra_body"),
+};
+static const struct bt_str DISAGG = NAME("disagg");
+
+#define PREFIX_BYTES 1024
+
+/* The walk over one body. */
+struct walk {
+    struct request *request;
+    struct bt_arena *arena;
+    uint64_t seen;
+    bool is_twice;
+    struct bt_str twice;
+};
+
+static enum member member_by_name(struct bt_str name)
+{
+    for (unsigned i = 0; i < MEMBER_COUNT; i++) {
+        if (NAMES[i].len == name.len &&
+            memcmp(NAMES[i].ptr, name.ptr, name.len) == 0) {
+            return (enum member)i;
+        }
+    }
+    return bt_str_starts(name, DISAGG) ? MEMBER_DISAGG : MEMBER_OTHER;
+}
+
+/* Decodes a name that has escapes; one too long for the table is no match. */
+static enum member member_by_escaped(struct bt_str raw, struct bt_arena *arena)
+{
+    struct bt_buf name = {0};
+    struct bt_str quoted = bt_arena_printf(arena, "\"%.*s\"", BT_STR_ARG(raw));
+    enum member member = MEMBER_OTHER;
+
+    if (quoted.ptr != NULL) {
+        bt_json_unescape(quoted, &name);
+        member = member_by_name(bt_buf_str(&name));
+    }
+    bt_buf_fini(&name);
+    return member;
+}
+
+static enum member member_of(struct bt_str raw, struct bt_arena *arena)
+{
+    if (raw.len > 0 && memchr(raw.ptr, '\\', raw.len) != NULL &&
+        raw.len < 512) {
+        return member_by_escaped(raw, arena);
+    }
+    return member_by_name(raw);
+}
+
+static bool is_private(enum member member)
+{
+    return (member >= MEMBER_KV && member <= MEMBER_BOOTSTRAP_ROOM) ||
+           member == MEMBER_DISAGG;
+}
+
+static bool is_edited(enum member member)
+{
+    return member <= MEMBER_IGNORE_EOS;
+}
+
+/* Anything but null, and but false for a flag, counts as asked for. */
+static bool is_on(const struct bt_json_value *value)
+{
+    return value->type != BT_JSON_NULL && value->type != BT_JSON_FALSE;
+}
+
+/* Is this number of choices anything but one? Odd spellings count as more. */
+static bool is_several(const struct bt_json_value *value)
+{
+    uint64_t number = 0;
+
+    if (value->type == BT_JSON_NULL) {
+        return false;
+    }
+    return bt_json_to_u64(value, &number) != BT_OK || number > 1;
+}
+
+static void hash_prefix(struct request *request, struct bt_str text)
+{
+    const size_t len = text.len < PREFIX_BYTES ? text.len : PREFIX_BYTES;
+    uint64_t hash = 0xcbf29ce484222325ULL;
+
+    for (size_t i = 0; i < len; i++) {
+        hash = (hash ^ (unsigned char)text.ptr[i]) * 0x100000001b3ULL;
+    }
+    request->prefix = hash;
+}
+
+static void set_reason(struct request *request, enum route_reason reason)
+{
+    if (request->reason == ROUTE_REASON_PD) {
+        request->reason = reason;
+    }
+}
+
+/* `["a"]`, `[1,2]` and `[[1,2]]` are one prompt. */
+static void read_prompt_list(struct request *request, struct bt_str text)
+{
+    struct bt_json_iter it;
+    struct bt_json_value value;
+    uint64_t others = 0;
+
+    bt_json_iter_array(&it, text);
+    while (bt_json_next_element(&it, &value)) {
+        if (value.type == BT_JSON_NUMBER) {
+            request->token_ids++;
+            continue;
+        }
+        others++;
+        if (value.type == BT_JSON_STRING) {
+            request->text_bytes += value.text.len - 2;
+        } else if (value.type == BT_JSON_ARRAY) {
+            request->token_ids += value.text.len / 4;
+        }
+    }
+    if (others > 1) {
+        set_reason(request, ROUTE_REASON_BATCH);
+    }
+}
+
+static void read_prompt(struct request *request,
+                        const struct bt_json_value *value)
+{
+    hash_prefix(request, value->text);
+    if (value->type == BT_JSON_STRING) {
+        request->text_bytes += value->text.len - 2;
+    } else if (value->type == BT_JSON_ARRAY) {
+        read_prompt_list(request, value->text);
+    }
+}
+
+/* The `text` members of content parts; images and their URLs do not count. */
+static void read_parts(struct request *request, struct bt_str parts)
+{
+    struct bt_json_iter it;
+    struct bt_json_value part;
+    struct bt_json_value text;
+
+    bt_json_iter_array(&it, parts);
+    while (bt_json_next_element(&it, &part)) {
+        if (part.type == BT_JSON_OBJECT &&
+            bt_json_find(part.text, BT_STR("text"), &text) &&
+            text.type == BT_JSON_STRING) {
+            request->text_bytes += text.text.len - 2;
+        }
+    }
+}
+
+static void read_messages(struct request *request, struct bt_str messages)
+{
+    struct bt_json_iter it;
+    struct bt_json_value message;
+    struct bt_json_value content;
+
+    hash_prefix(request, messages);
+    bt_json_iter_array(&it, messages);
+    while (bt_json_next_element(&it, &message)) {
+        if (message.type != BT_JSON_OBJECT ||
+            !bt_json_find(message.text, BT_STR("content"), &content)) {
+            continue;
+        }
+        if (content.type == BT_JSON_STRING) {
+            request->text_bytes += content.text.len - 2;
+        } else if (content.type == BT_JSON_ARRAY) {
+            read_parts(request, content.text);
+        }
+    }
+}
+
+/* A copy: the log names the model after the body is gone. */
+static void read_model(struct walk *walk, const struct bt_json_value *value)
+{
+    struct bt_buf model = {0};
+
+    if (value->type != BT_JSON_STRING) {
+        return;
+    }
+    bt_json_unescape(value->text, &model);
+    walk->request->model = bt_arena_dup(walk->arena, bt_buf_str(&model));
+    bt_buf_fini(&model);
+}
+
+static void read_tool_choice(struct request *request,
+                             const struct bt_json_value *value)
+{
+    request->forces_tool = value->type == BT_JSON_OBJECT ||
+                           (value->type == BT_JSON_STRING &&
+                            bt_str_eq(value->text, BT_STR("\"required\"")));
+}
+
+/* What routing needs to know of a member. */
+static void read_fact(struct walk *walk, enum member member,
+                      const struct bt_json_value *value)
+{
+    struct request *const request = walk->request;
+
+    if (member == MEMBER_MODEL) {
+        read_model(walk, value);
+    } else if (member == MEMBER_PROMPT &&
+               request->endpoint == ENDPOINT_COMPLETIONS) {
+        read_prompt(request, value);
+    } else if (member == MEMBER_MESSAGES && value->type == BT_JSON_ARRAY) {
+        read_messages(request, value->text);
+    } else if (member == MEMBER_STREAM) {
+        request->stream = value->type == BT_JSON_TRUE;
+    } else if (member == MEMBER_N && is_several(value)) {
+        set_reason(request, ROUTE_REASON_N);
+    } else if (member == MEMBER_BEST_OF && is_several(value)) {
+        set_reason(request, ROUTE_REASON_BEST_OF);
+    } else if (member == MEMBER_ECHO && is_on(value)) {
+        set_reason(request, ROUTE_REASON_ECHO);
+    } else if (member == MEMBER_PROMPT_LOGPROBS &&
+               value->type != BT_JSON_NULL) {
+        set_reason(request, ROUTE_REASON_PROMPT_LOGPROBS);
+    } else if (member == MEMBER_USE_BEAM_SEARCH && is_on(value)) {
+        set_reason(request, ROUTE_REASON_BEAM);
+    } else if (member == MEMBER_PROMPT_EMBEDS && value->type != BT_JSON_NULL) {
+        set_reason(request, ROUTE_REASON_PROMPT_EMBEDS);
+    } else if (member == MEMBER_TOOL_CHOICE) {
+        read_tool_choice(request, value);
+    }
+}
+
+static void edit_prefill(struct request *request, enum member member,
+                         const struct bt_json_member *m)
+{
+    struct bt_json_level *const level = &request->prefill.level;
+    struct bt_json_splice *const splice = &request->prefill.splice;
+    const bool is_chat = request->endpoint == ENDPOINT_CHAT;
+
+    if (is_private(member) ||
+        (member >= MEMBER_STREAM_OPTIONS && member <= MEMBER_STOP_SEQUENCES)) {
+        bt_json_level_drop(level, splice, m);
+    } else if (member == MEMBER_STREAM) {
+        bt_json_level_set(level, splice, m, BT_STR("false"));
+    } else if (member == MEMBER_MAX_TOKENS ||
+               (member == MEMBER_MAX_COMPLETION_TOKENS && is_chat)) {
+        bt_json_level_set(level, splice, m, BT_STR("1"));
+    } else if (member == MEMBER_IGNORE_EOS) {
+        bt_json_level_set(level, splice, m, BT_STR("true"));
+    } else {
+        bt_json_level_keep(level, splice, m);
+    }
+}
+
+/* Private members inside a top-level extra_body go on both legs. */
+static void edit_extra_body(struct walk *walk, const struct bt_json_member *m)
+{
+    struct request_edit *const edits[] = {&walk->request->prefill,
+                                          &walk->request->decode};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(edits); i++) {
+        struct bt_json_splice *const splice = &edits[i]->splice;
+        struct bt_json_level level;
+        struct bt_json_iter it;
+        struct bt_json_member inner;
+
+        bt_json_level_open(&level, m->value.text);
+        bt_json_iter_object(&it, m->value.text);
+        while (bt_json_next_member(&it, &inner)) {
+            if (is_private(member_of(inner.name, walk->arena))) {
+                walk->seen |= SEEN(MEMBER_DISAGG);
+                bt_json_level_drop(&level, splice, &inner);
+            } else {
+                bt_json_level_keep(&level, splice, &inner);
+            }
+        }
+        bt_json_level_close(&level, splice, m->end - 1, (struct bt_str){0});
+    }
+}
+
+static void read_member(struct walk *walk, const struct bt_json_member *m)
+{
+    struct request *const request = walk->request;
+    const enum member member = member_of(m->name, walk->arena);
+    const bool counts_once = is_edited(member) || is_private(member);
+
+    if (counts_once && member != MEMBER_DISAGG &&
+        (walk->seen & SEEN(member)) != 0) {
+        walk->is_twice = true;
+        walk->twice = m->name;
+    }
+    if (member != MEMBER_OTHER) {
+        walk->seen |= SEEN(member);
+    }
+    edit_prefill(request, member, m);
+    if (is_private(member)) {
+        bt_json_level_drop(&request->decode.level, &request->decode.splice, m);
+    } else {
+        bt_json_level_keep(&request->decode.level, &request->decode.splice, m);
+    }
+    if (member == MEMBER_EXTRA_BODY && m->value.type == BT_JSON_OBJECT) {
+        edit_extra_body(walk, m);
+    }
+    read_fact(walk, member, &m->value);
+}
+
+/* The members that the P leg needs and the client did not send. */
+static void add_members(struct walk *walk)
+{
+    struct request *const request = walk->request;
+    const bool has_limit =
+        (walk->seen & SEEN(MEMBER_MAX_TOKENS)) != 0 ||
+        (request->endpoint == ENDPOINT_CHAT &&
+         (walk->seen & SEEN(MEMBER_MAX_COMPLETION_TOKENS)) != 0);
+    const bool has_eos = (walk->seen & SEEN(MEMBER_IGNORE_EOS)) != 0;
+
+    if (!has_limit && !has_eos) {
+        request->prefill.members =
+            BT_STR("\"max_tokens\":1,\"ignore_eos\":true");
+    } else if (!has_limit) {
+        request->prefill.members = BT_STR("\"max_tokens\":1");
+    } else if (!has_eos) {
+        request->prefill.members = BT_STR("\"ignore_eos\":true");
+    }
+}
+
+static void edit_init(struct request_edit *edit, struct bt_arena *arena,
+                      struct bt_str body)
+{
+    *edit = (struct request_edit){0};
+    bt_json_splice_init(&edit->splice, arena, body);
+}
+
+static const char *close_of(struct bt_str body)
+{
+    size_t len = body.len;
+
+    while (len > 0 && body.ptr[len - 1] != '}') {
+        len--;
+    }
+    return len == 0 ? NULL : body.ptr + len - 1;
+}
+
+/* Opens the top levels at the first '{'. */
+static bool levels_open(struct request *request, struct bt_str body)
+{
+    const char *const open =
+        body.len == 0 ? NULL : memchr(body.ptr, '{', body.len);
+
+    if (open == NULL) {
+        return false;
+    }
+    const struct bt_str object =
+        bt_str_span(open, body.len - (size_t)(open - body.ptr));
+
+    bt_json_level_open(&request->prefill.level, object);
+    bt_json_level_open(&request->decode.level, object);
+    return true;
+}
+
+enum fault request_read(struct request *request, struct bt_arena *arena,
+                        enum endpoint endpoint, struct bt_str body,
+                        struct bt_str *detail_p)
+{
+    struct walk walk = {.request = request, .arena = arena};
+    struct bt_json_iter it;
+    struct bt_json_member member;
+
+    *detail_p = (struct bt_str){0};
+    *request = (struct request){.endpoint = endpoint, .body = body};
+    edit_init(&request->prefill, arena, body);
+    edit_init(&request->decode, arena, body);
+    if (!levels_open(request, body)) {
+        *detail_p = BT_STR("no object in it");
+        return FAULT_BAD_JSON;
+    }
+    bt_json_iter_object(&it, body);
+    while (bt_json_next_member(&it, &member)) {
+        read_member(&walk, &member);
+    }
+    if (bt_json_iter_end(&it) != BT_OK) {
+        *detail_p = bt_arena_printf(
+            arena, "%s at byte %zu",
+            it.status == BT_ERR_LIMIT ? "nested too deeply" : "not JSON",
+            bt_json_iter_offset(&it));
+        return FAULT_BAD_JSON;
+    }
+    if (walk.is_twice) {
+        *detail_p = bt_arena_dup(arena, walk.twice);
+        return FAULT_DUPLICATE;
+    }
+    request->close = close_of(body);
+    request->prefill.count = request->prefill.splice.count;
+    request->decode.count = request->decode.splice.count;
+    request->private_seen =
+        (walk.seen &
+         (SEEN(MEMBER_KV) | SEEN(MEMBER_EC) | SEEN(MEMBER_BOOTSTRAP_HOST) |
+          SEEN(MEMBER_BOOTSTRAP_PORT) | SEEN(MEMBER_BOOTSTRAP_ROOM) |
+          SEEN(MEMBER_DISAGG))) != 0;
+    add_members(&walk);
+    if (arena->failed || request->prefill.splice.failed ||
+        request->decode.splice.failed) {
+        return FAULT_OVERLOADED;
+    }
+    return FAULT_NONE;
+}
+
+bool request_has_private(const struct request *request)
+{
+    return request->private_seen;
+}
+
+void request_close_edit(const struct request *request,
+                        struct request_edit *edit, struct bt_arena *arena,
+                        struct bt_str params)
+{
+    struct bt_json_level level = edit->level;
+    struct bt_str members = edit->members;
+
+    if (params.len > 0) {
+        const size_t size = members.len + params.len + 32;
+        char *const text = bt_arena_alloc(arena, size);
+        size_t len = 0;
+
+        if (text == NULL) {
+            edit->splice.failed = true;
+            return;
+        }
+        if (members.len > 0) {
+            memcpy(text, members.ptr, members.len);
+            text[members.len] = ',';
+            len = members.len + 1;
+        }
+        memcpy(text + len, "\"kv_transfer_params\":", 21);
+        len += 21;
+        memcpy(text + len, params.ptr, params.len);
+        members = bt_str_span(text, len + params.len);
+    }
+    edit->splice.count = edit->count;
+    bt_json_level_close(&level, &edit->splice, request->close, members);
+}
+
+void request_release_edit(const struct request *request,
+                          struct request_edit *edit_p, struct bt_arena *arena,
+                          struct bt_str params, bool is_invalid)
+{
+    const struct bt_str limit = BT_STR("\"max_tokens\":1");
+    const struct bt_str invalid = BT_STR("\"max_tokens\":-1");
+
+    *edit_p = request->prefill;
+    if (is_invalid && bt_str_starts(edit_p->members, limit)) {
+        edit_p->members = invalid;
+    }
+    request_close_edit(request, edit_p, arena, params);
+    if (!is_invalid) {
+        return;
+    }
+    /* An invalid limit is refused by D before admission. */
+    for (size_t i = 0; i < edit_p->splice.count; i++) {
+        struct bt_json_edit *const edit = &edit_p->splice.edits[i];
+
+        if (bt_str_eq(edit->insert, BT_STR("1"))) {
+            edit->insert = BT_STR("-1");
+        }
+    }
+}

@@ -1,0 +1,275 @@
+/*
+ * route: policies over a list of candidates, and the admission rule of
+ * connector baton.
+ */
+#include "proxy/route.h"
+
+enum candidate {
+    CANDIDATE_NO,   /* avoided, or not usable while others are */
+    CANDIDATE_FULL, /* usable, no room now */
+    CANDIDATE_YES,
+};
+
+/* One side of a pool being searched. */
+struct search {
+    const struct route_ask *ask;
+    struct engine *const *engines;
+    size_t count;
+    int policy;
+    enum engine_role role;
+};
+
+static uint64_t load_of(const atomic_ullong *value)
+{
+    return atomic_load_explicit(value, memory_order_relaxed);
+}
+
+static bool is_avoided(const struct route_ask *ask, const struct engine *engine)
+{
+    for (size_t i = 0; i < ask->avoid_count; i++) {
+        if (ask->avoid[i] == engine) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A P leg starts while at most half of P's blocks would be held. */
+static bool prefill_has_room(const struct engine *engine, uint64_t tokens)
+{
+    const uint64_t total =
+        load_of(&engine->blocks_total) * load_of(&engine->block_tokens);
+    const uint64_t held =
+        load_of(&engine->held_tokens) + load_of(&engine->pending_tokens);
+
+    return total == 0 || held == 0 || held + tokens <= total / 2;
+}
+
+static bool decode_has_room(const struct engine *engine, uint64_t tokens)
+{
+    const uint64_t free_blocks = load_of(&engine->blocks_free);
+    const uint64_t block = load_of(&engine->block_tokens);
+
+    if (free_blocks == UINT64_MAX || block == 0) {
+        return true;
+    }
+    return free_blocks * block >= tokens ||
+           atomic_load_explicit(&engine->in_flight, memory_order_relaxed) == 0;
+}
+
+static bool has_room(const struct search *search, const struct engine *engine)
+{
+    const int64_t limit = engine->conf->max_in_flight;
+    const unsigned in_flight =
+        atomic_load_explicit(&engine->in_flight, memory_order_relaxed);
+
+    if (limit > 0 && in_flight >= limit) {
+        return false;
+    }
+    if (search->ask->pool->conf->connector != CONNECTOR_BATON ||
+        !search->ask->wants_prefill) {
+        return true;
+    }
+    return search->role == ENGINE_PREFILL
+               ? prefill_has_room(engine, search->ask->tokens)
+               : decode_has_room(engine, search->ask->tokens);
+}
+
+static bool is_paired(const struct engine *prefill, const struct engine *decode)
+{
+    if (prefill == NULL || prefill->pool->conf->connector != CONNECTOR_BATON) {
+        return true;
+    }
+    return decode->pair_ready != NULL &&
+           atomic_load_explicit(&decode->pair_ready[prefill->id],
+                                memory_order_relaxed);
+}
+
+static bool has_pair(const struct pool *pool, const struct engine *prefill)
+{
+    for (size_t i = 0; i < pool->decode_count; i++) {
+        if (engine_is_usable(pool->decode[i]) &&
+            is_paired(prefill, pool->decode[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool pairs_up(const struct search *search, const struct engine *engine)
+{
+    const struct route_ask *const ask = search->ask;
+
+    if (!ask->wants_prefill) {
+        return true;
+    }
+    return search->role == ENGINE_PREFILL ? has_pair(ask->pool, engine)
+                                          : is_paired(ask->prefill, engine);
+}
+
+static enum candidate judge(const struct search *search,
+                            const struct engine *engine)
+{
+    if (is_avoided(search->ask, engine) || !engine_is_usable(engine) ||
+        !pairs_up(search, engine)) {
+        return CANDIDATE_NO;
+    }
+    return has_room(search, engine) ? CANDIDATE_YES : CANDIDATE_FULL;
+}
+
+/* Load by weight, in units that keep small weights apart. */
+static uint64_t load_score(const struct engine *engine)
+{
+    const uint64_t weight =
+        engine->conf->weight > 0 ? (uint64_t)engine->conf->weight : 1;
+    const uint64_t in_flight =
+        atomic_load_explicit(&engine->in_flight, memory_order_relaxed);
+
+    return (in_flight * 1024 + load_of(&engine->pending_tokens) / 16) / weight;
+}
+
+static uint64_t mix(uint64_t value)
+{
+    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    value = (value ^ (value >> 27)) * 0x94d049bb133111ebULL;
+    return value ^ (value >> 31);
+}
+
+/* Is engine a better choice than best? */
+static bool is_better(const struct search *search, const struct engine *engine,
+                      const struct engine *best)
+{
+    if (search->policy == POLICY_LEAST_LOAD) {
+        return load_score(engine) < load_score(best);
+    }
+    if (search->policy == POLICY_PREFIX) {
+        /* The preferred engine, unless it is far busier than the other. */
+        const uint64_t mine = load_score(engine);
+        const uint64_t its = load_score(best);
+
+        if (mine > its + its / 4 + 4096) {
+            return false;
+        }
+        if (its > mine + mine / 4 + 4096) {
+            return true;
+        }
+        return mix(search->ask->prefix ^ engine->id) >
+               mix(search->ask->prefix ^ best->id);
+    }
+    return false; /* round robin: the first one from `turn` on */
+}
+
+static bool is_usable_or_failed_longer(const struct engine *engine,
+                                       const struct engine *best)
+{
+    return best == NULL ||
+           load_of(&engine->failed_at_ms) < load_of(&best->failed_at_ms);
+}
+
+/* With no usable engine left, the one that failed longest ago is tried. */
+static struct engine *last_resort(const struct search *search)
+{
+    struct engine *best = NULL;
+
+    for (size_t i = 0; i < search->count; i++) {
+        struct engine *const engine = search->engines[i];
+        const bool is_linked =
+            search->ask->pool->conf->connector != CONNECTOR_BATON ||
+            atomic_load_explicit(&engine->is_linked, memory_order_relaxed);
+
+        if (is_linked && !is_avoided(search->ask, engine) &&
+            load_of(&engine->failed_at_ms) != 0 &&
+            (!search->ask->wants_prefill || search->role == ENGINE_PREFILL ||
+             is_paired(search->ask->prefill, engine)) &&
+            is_usable_or_failed_longer(engine, best)) {
+            best = engine;
+        }
+    }
+    return best;
+}
+
+/* The best candidate; full_p tells that one has no room only. */
+static struct engine *find(const struct search *search, bool *full_p)
+{
+    struct engine *best = NULL;
+
+    *full_p = false;
+    for (size_t i = 0; i < search->count; i++) {
+        struct engine *const engine =
+            search->engines[(i + search->ask->turn) % search->count];
+        const enum candidate verdict = judge(search, engine);
+
+        if (verdict == CANDIDATE_FULL) {
+            *full_p = true;
+        } else if (verdict == CANDIDATE_YES &&
+                   (best == NULL || is_better(search, engine, best))) {
+            best = engine;
+        }
+    }
+    if (best == NULL && !*full_p) {
+        best = last_resort(search);
+    }
+    return best;
+}
+
+static enum route_verdict nothing_found(const struct search *search)
+{
+    for (size_t i = 0; i < search->count; i++) {
+        if (!is_avoided(search->ask, search->engines[i]) &&
+            engine_is_usable(search->engines[i])) {
+            return ROUTE_NO_PAIR;
+        }
+    }
+    return search->role == ENGINE_PREFILL ? ROUTE_NO_PREFILL : ROUTE_NO_DECODE;
+}
+
+static enum route_verdict pick_side(const struct search *search,
+                                    struct engine **engine_p)
+{
+    bool is_full = false;
+
+    *engine_p = find(search, &is_full);
+    if (*engine_p != NULL) {
+        return ROUTE_FOUND;
+    }
+    return is_full ? ROUTE_WAIT : nothing_found(search);
+}
+
+enum route_verdict route_pick(const struct route_ask *ask,
+                              struct route_choice *choice_p)
+{
+    const struct pool *const pool = ask->pool;
+    struct route_ask inner = *ask;
+    struct route_choice choice = {0};
+    enum route_verdict verdict;
+
+    if (ask->wants_prefill && ask->prefill == NULL) {
+        const struct search search = {
+            .ask = &inner,
+            .engines = pool->prefill,
+            .count = pool->prefill_count,
+            .policy = pool->conf->prefill.policy,
+            .role = ENGINE_PREFILL,
+        };
+
+        verdict = pick_side(&search, &choice.prefill);
+        if (verdict != ROUTE_FOUND) {
+            return verdict;
+        }
+        inner.prefill = choice.prefill;
+    }
+    const struct search search = {
+        .ask = &inner,
+        .engines = pool->decode,
+        .count = pool->decode_count,
+        .policy = pool->conf->decode.policy,
+        .role = ENGINE_DECODE,
+    };
+
+    verdict = pick_side(&search, &choice.decode);
+    if (verdict != ROUTE_FOUND) {
+        return verdict;
+    }
+    *choice_p = choice;
+    return ROUTE_FOUND;
+}

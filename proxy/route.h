@@ -1,0 +1,40 @@
+/*
+ * The choice of engines for one request. Pure: it reads configuration and the
+ * engines' atomics and changes nothing.
+ */
+#ifndef PROXY_ROUTE_H
+#define PROXY_ROUTE_H
+
+#include "proxy/engine.h"
+
+#define ROUTE_AVOID_MAX 16
+
+enum route_verdict {
+    ROUTE_FOUND,      /* the engines asked for are set */
+    ROUTE_WAIT,       /* usable engines exist, none has room now */
+    ROUTE_NO_PREFILL, /* none left to try */
+    ROUTE_NO_DECODE,
+    ROUTE_NO_PAIR, /* usable ones exist, but no two are introduced */
+};
+
+struct route_ask {
+    const struct pool *pool;
+    bool wants_prefill;
+    const struct engine *prefill; /* given: choose D for this P */
+    uint64_t tokens;              /* estimate of the prompt */
+    uint64_t prefix;              /* hash of the prompt's beginning */
+    uint64_t turn;                /* of the round robin */
+    /* Engines that failed this request. */
+    const struct engine *const *avoid;
+    size_t avoid_count;
+};
+
+struct route_choice {
+    struct engine *prefill; /* NULL unless wanted */
+    struct engine *decode;
+};
+
+enum route_verdict route_pick(const struct route_ask *ask,
+                              struct route_choice *choice_p);
+
+#endif

@@ -1,0 +1,114 @@
+/*
+ * One worker: a thread, its loop, and everything that lives and dies on it.
+ *
+ *   program (shared, immutable or atomic)
+ *      worker 0..N-1
+ *         listeners -> clients -> exchanges -> legs
+ *         pool -> origins (one per engine) -> kept connections
+ *         mailbox <- news of the control thread, orders of the main thread
+ */
+#ifndef PROXY_WORKER_H
+#define PROXY_WORKER_H
+
+#include "common/http_call.h"
+#include "common/http_conn.h"
+#include "proxy/access_log.h"
+#include "proxy/auth.h"
+#include "proxy/control.h"
+#include "proxy/stats.h"
+
+#include <pthread.h>
+
+struct client;
+struct exchange;
+struct listener;
+struct models;
+
+/* What all threads share. */
+struct program {
+    const struct config *config;
+    struct registry *registry;
+    struct control *control;
+    struct auth *auth;
+    uint64_t boot;
+    int access_fd; /* -1: no access log */
+    atomic_bool is_draining;
+    atomic_ullong body_bytes;   /* of all request bodies */
+    struct bt_mailbox *mailbox; /* of the main thread: workers that ended */
+};
+
+#define WORKER_BUCKETS 4096 /* a power of two */
+
+struct worker {
+    struct program *program;
+    const struct config *config;
+    unsigned id;
+    pthread_t thread;
+    bool is_started;
+    struct bt_loop *loop;
+    struct bt_mailbox *mailbox;
+    struct bt_metrics *metrics;
+    struct access_log *access_log;
+    struct bt_http_pool *pool;
+    struct bt_http_origin **origins; /* by engine id */
+    struct listener *listeners;
+    struct client *clients;
+    size_t client_count;
+    struct models *models; /* calls for the list of models */
+    struct exchange *buckets[WORKER_BUCKETS];
+    size_t exchange_count; /* with a client */
+    size_t tail_count;     /* without */
+    struct exchange *queue_first;
+    struct exchange *queue_last;
+    size_t queue_count;
+    struct bt_timer queue_timer;
+    struct bt_timer drain_timer;
+    uint64_t next_exchange;
+    uint64_t turn;
+    int64_t *budgets;          /* by pool, in hundredths of a call */
+    uint64_t *bytes_per_token; /* by pool, in 1/256 */
+    unsigned *releases;        /* by engine: release calls open at this D */
+    uint64_t random[64];
+    size_t random_left;
+    bool is_draining;
+    struct bt_http_conn_options conn_options;
+};
+
+/*
+ * A worker with its own loop; nothing listens yet. `fds` are listening
+ * sockets, taken over. Errors are logged.
+ */
+BT_MUST_CHECK enum bt_status worker_open(struct program *program, unsigned id,
+                                         const int *fds, size_t fd_count,
+                                         struct bt_metrics *metrics,
+                                         struct worker **worker_p);
+BT_MUST_CHECK enum bt_status worker_start(struct worker *worker);
+/* Any thread: stop accepting, finish what is open, end. */
+void worker_drain(struct worker *worker);
+/* Any thread: end at once. */
+void worker_stop(struct worker *worker);
+/* After its thread ended (or never began). */
+void worker_join(struct worker *worker);
+void worker_close(struct worker **worker);
+
+/* --- for what lives on the worker --- */
+
+uint64_t worker_random(struct worker *worker);
+/* One call more than the client asked for: may it be made? */
+bool worker_take_budget(struct worker *worker, const struct pool *pool);
+void worker_add_budget(struct worker *worker, const struct pool *pool);
+/* Learns from P's count; estimates a prompt. */
+void worker_learn_tokens(struct worker *worker, const struct pool *pool,
+                         uint64_t bytes, uint64_t tokens);
+uint64_t worker_estimate_tokens(const struct worker *worker,
+                                const struct pool *pool, uint64_t bytes,
+                                uint64_t ids);
+/* The admission queue. */
+void worker_enqueue(struct worker *worker, struct exchange *exchange);
+void worker_dequeue(struct worker *worker, struct exchange *exchange);
+/* Lets waiting exchanges look again. */
+void worker_admit(struct worker *worker);
+/* Something ended: is the drained worker empty now? */
+void worker_check_idle(struct worker *worker);
+
+#endif

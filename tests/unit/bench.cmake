@@ -1,0 +1,3 @@
+foreach(module histogram arrival workload verdict)
+  baton_unit(test_${module} LIBS bench_core)
+endforeach()

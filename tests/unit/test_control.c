@@ -1,0 +1,420 @@
+/*
+ * The control thread as the program runs it: started, probing, asked by plain
+ * blocking HTTP clients, given handoffs by a worker.
+ */
+#include "proxy/control.h"
+#include "tests/support/harness.h"
+
+#include <jansson.h>
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WAIT_US 10000000u
+
+struct fixture {
+    struct config config;
+    struct pool_conf pool_conf;
+    struct pool pool;
+    struct engine engines[2];
+    struct engine *prefill[1], *decode[1];
+    atomic_bool pair_ready[2];
+    struct registry registry;
+    atomic_bool is_draining;
+    struct control *control;
+    struct bt_loop *loop; /* the worker's */
+    struct bt_mailbox *worker;
+    struct control_news news;
+    unsigned news_count;
+    int engine_fd; /* plays the prefill engine */
+};
+
+static struct fixture fx;
+static char listen_any[] = "127.0.0.1:0";
+
+static void on_news(void *owner, struct bt_mail *mail)
+{
+    (void)owner;
+    fx.news = *bt_container_of(mail, struct control_news, mail);
+    fx.news_count++;
+    free(bt_container_of(mail, struct control_news, mail));
+}
+
+static void open_engine(unsigned id, const char *address)
+{
+    struct engine *const engine = &fx.engines[id];
+    char url[BT_ADDR_TEXT_MAX + 8];
+
+    engine->id = id;
+    engine->role = id == 0 ? ENGINE_PREFILL : ENGINE_DECODE;
+    engine->pool = &fx.pool;
+    snprintf(url, sizeof(url), "http://%s", address);
+    ck_assert_int_eq(bt_url_parse(url, &engine->url, NULL), BT_OK);
+    ck_assert_int_eq(bt_addr_parse(address, &engine->addr), BT_OK);
+}
+
+/* A listening socket's address; closed again when `is_dead`. */
+static int open_port(bool is_dead, char address[BT_ADDR_TEXT_MAX])
+{
+    struct bt_addr addr;
+    int fd = -1;
+
+    ck_assert_int_eq(bt_addr_parse(listen_any, &addr), BT_OK);
+    ck_assert_int_eq(bt_listen(&addr, false, &fd), BT_OK);
+    ck_assert_int_eq(bt_addr_of_fd(fd, &addr), BT_OK);
+    bt_addr_format(&addr, address);
+    if (is_dead) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+static void setup(void)
+{
+    struct control_options options = {.config = &fx.config,
+                                      .registry = &fx.registry,
+                                      .boot = 0xb007,
+                                      .is_draining = &fx.is_draining};
+    char address[BT_ADDR_TEXT_MAX];
+
+    memset(&fx, 0, sizeof(fx));
+    fx.config.admin = listen_any;
+    fx.config.agents.listen = listen_any;
+    fx.config.agents.lease_ms = 30000;
+    fx.config.agents.ping_ms = 1000;
+    fx.config.agents.dead_ms = 3000;
+    fx.config.timeouts.probe_interval = 50;
+    fx.config.timeouts.probe = 1000;
+    fx.pool_conf.connector = CONNECTOR_BATON;
+    fx.pool.conf = &fx.pool_conf;
+    fx.prefill[0] = &fx.engines[0];
+    fx.decode[0] = &fx.engines[1];
+    fx.pool.prefill = fx.prefill;
+    fx.pool.decode = fx.decode;
+    fx.pool.prefill_count = fx.pool.decode_count = 1;
+    fx.engine_fd = open_port(false, address);
+    open_engine(0, address);
+    (void)open_port(true, address);
+    open_engine(1, address);
+    fx.engines[1].pair_ready = fx.pair_ready;
+    fx.registry.engines = fx.engines;
+    fx.registry.engine_count = 2;
+    fx.registry.pools = &fx.pool;
+    fx.registry.pool_count = 1;
+    ck_assert_int_eq(bt_loop_open(&fx.loop), BT_OK);
+    ck_assert_int_eq(bt_mailbox_open(fx.loop, on_news, NULL, &fx.worker),
+                     BT_OK);
+    ck_assert_int_eq(control_open(&options, &fx.control), BT_OK);
+    ck_assert_int_eq(control_start(fx.control), BT_OK);
+}
+
+static void teardown(void)
+{
+    control_close(&fx.control);
+    bt_mailbox_close(&fx.worker);
+    bt_loop_close(&fx.loop);
+    close(fx.engine_fd);
+}
+
+/* One request on a fresh connection, read to its end. Heap. */
+static char *ask(const char *method, const char *path)
+{
+    const size_t cap = BT_MIB;
+    char *const got = calloc(1, cap);
+    char request[256];
+    struct bt_addr addr;
+    size_t len = 0;
+    ssize_t n;
+    int fd;
+
+    ck_assert_ptr_nonnull(got);
+    ck_assert_int_eq(bt_addr_parse(control_admin_address(fx.control), &addr),
+                     BT_OK);
+    fd = socket(addr.sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(
+        connect(fd, (const struct sockaddr *)(const void *)&addr.sa, addr.len),
+        0);
+    snprintf(request, sizeof(request),
+             "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", method,
+             path);
+    ck_assert_int_eq(send(fd, request, strlen(request), MSG_NOSIGNAL),
+                     (ssize_t)strlen(request));
+    while ((n = recv(fd, got + len, cap - 1 - len, 0)) > 0) {
+        len += (size_t)n;
+    }
+    close(fd);
+    return got;
+}
+
+static void expect(const char *method, const char *path, const char *text)
+{
+    char *const got = ask(method, path);
+
+    ck_assert_msg(strstr(got, text) != NULL, "no %s in %s", text, got);
+    free(got);
+}
+
+static json_t *ask_json(const char *path)
+{
+    char *const got = ask("GET", path);
+    const char *const body = strstr(got, "\r\n\r\n");
+    json_t *json;
+
+    ck_assert_ptr_nonnull(body);
+    json = json_loads(body, 0, NULL);
+    ck_assert_msg(json != NULL, "no JSON: %s", got);
+    free(got);
+    return json;
+}
+
+/* Answers each probe with `answer` until the atomic is as wanted. */
+static void serve_until(const char *answer, const atomic_ullong *value,
+                        bool is_zero)
+{
+    const uint64_t end_us = bt_clock_us() + WAIT_US;
+
+    while ((atomic_load(value) == 0) != is_zero && bt_clock_us() < end_us) {
+        struct pollfd ready = {.fd = fx.engine_fd, .events = POLLIN};
+        char got[1024];
+        int fd;
+
+        if (poll(&ready, 1, 10) <= 0) {
+            continue;
+        }
+        fd = accept4(fx.engine_fd, NULL, NULL, SOCK_CLOEXEC);
+        ck_assert_int_ge(fd, 0);
+        ck_assert_int_gt(recv(fd, got, sizeof(got), 0), 0);
+        ck_assert_int_eq(memcmp(got, "GET /health HTTP/1.1\r\n", 22), 0);
+        ck_assert_int_eq(send(fd, answer, strlen(answer), MSG_NOSIGNAL),
+                         (ssize_t)strlen(answer));
+        close(fd);
+    }
+    ck_assert_int_eq(atomic_load(value) == 0, is_zero);
+}
+
+static const struct handoff_id ID = {0x11, 0x22};
+
+static void begin(void)
+{
+    struct handoff_begin request = {.id = ID,
+                                    .exchange = 5,
+                                    .worker = fx.worker,
+                                    .prefill = &fx.engines[0],
+                                    .tokens = 10,
+                                    .request_id = "req-1"};
+
+    control_handoff_begin(fx.control, &request);
+}
+
+START_TEST(answers_what_an_operator_asks)
+{
+    expect("GET", "/health", "HTTP/1.1 200");
+    expect("GET", "/metrics", "# TYPE baton_agent_links gauge");
+    expect("GET", "/metrics", "baton_pull_failures_total{reason=\"lost\"} 0");
+    expect("GET", "/engines", "Content-Type: application/json");
+    expect("GET", "/handoffs", "\"live_count\": 0");
+    expect("HEAD", "/metrics", "HTTP/1.1 200");
+}
+END_TEST
+
+START_TEST(sends_no_body_to_a_head_request)
+{
+    char *const got = ask("HEAD", "/health");
+
+    ck_assert_str_eq(strstr(got, "\r\n\r\n"), "\r\n\r\n");
+    free(got);
+}
+END_TEST
+
+START_TEST(refuses_other_paths_and_methods_as_json)
+{
+    expect("GET", "/", "HTTP/1.1 404");
+    expect("GET", "/v1/models", "{\"error\":");
+    expect("POST", "/metrics", "HTTP/1.1 405");
+    expect("DELETE", "/engines", "Allow: GET, HEAD");
+}
+END_TEST
+
+START_TEST(is_not_ready_while_draining)
+{
+    atomic_store(&fx.is_draining, true);
+    expect("GET", "/ready", "HTTP/1.1 503");
+    expect("GET", "/ready", "draining");
+}
+END_TEST
+
+START_TEST(shows_each_engine)
+{
+    json_t *const root = ask_json("/engines");
+    const json_t *const engines = json_object_get(root, "engines");
+    const json_t *const first = json_array_get(engines, 0);
+
+    ck_assert_uint_eq(json_array_size(engines), 2);
+    ck_assert_str_eq(json_string_value(json_object_get(first, "url")),
+                     fx.engines[0].url.normal);
+    ck_assert_str_eq(json_string_value(json_object_get(first, "role")),
+                     "prefill");
+    ck_assert(json_is_false(json_object_get(first, "linked")));
+    json_decref(root);
+}
+END_TEST
+
+START_TEST(shows_a_handoff_from_begin_to_its_end)
+{
+    json_t *root;
+    const json_t *handoff;
+
+    begin();
+    control_handoff_decode(fx.control, ID, &fx.engines[1]);
+    root = ask_json("/handoffs");
+    handoff = json_array_get(json_object_get(root, "live"), 0);
+    ck_assert_str_eq(json_string_value(json_object_get(handoff, "state")),
+                     "decode");
+    ck_assert_str_eq(json_string_value(json_object_get(handoff, "handoff")),
+                     "00000000000000110000000000000022");
+    ck_assert_str_eq(json_string_value(json_object_get(handoff, "request")),
+                     "req-1");
+    json_decref(root);
+    control_handoff_release(fx.control, ID, RELEASE_CANCELLED, true);
+    control_handoff_first_token(fx.control, ID, 1234);
+    root = ask_json("/handoffs");
+    ck_assert_uint_eq(json_array_size(json_object_get(root, "live")), 0);
+    handoff = json_array_get(json_object_get(root, "recent"), 0);
+    ck_assert_str_eq(json_string_value(json_object_get(handoff, "state")),
+                     "ended");
+    ck_assert_int_eq(
+        json_integer_value(json_object_get(json_object_get(handoff, "timeline"),
+                                           "first_token_us")),
+        1234);
+    json_decref(root);
+}
+END_TEST
+
+START_TEST(a_probe_marks_what_cannot_be_reached)
+{
+    serve_until("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+                &fx.engines[1].failed_at_ms, false);
+    ck_assert_uint_eq(atomic_load(&fx.engines[0].failed_at_ms), 0);
+    expect("GET", "/engines", "\"usable\": false");
+}
+END_TEST
+
+START_TEST(a_good_probe_makes_an_engine_usable_again)
+{
+    serve_until("", &fx.engines[0].failed_at_ms, false);
+    serve_until("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+                &fx.engines[0].failed_at_ms, true);
+}
+END_TEST
+
+START_TEST(a_bad_status_changes_nothing)
+{
+    serve_until("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n",
+                &fx.engines[1].failed_at_ms, false);
+    ck_assert_uint_eq(atomic_load(&fx.engines[0].failed_at_ms), 0);
+}
+END_TEST
+
+/* An agent that holds and lets go, as bytes; the answers are not read. */
+static int raw_prefill(void)
+{
+    char line[1024];
+    struct bt_addr addr;
+    int fd;
+
+    ck_assert_int_eq(bt_addr_parse(control_agents_address(fx.control), &addr),
+                     BT_OK);
+    fd = socket(addr.sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(
+        connect(fd, (const struct sockaddr *)(const void *)&addr.sa, addr.len),
+        0);
+    snprintf(line, sizeof(line),
+             "GET /agent/v1 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"
+             "Upgrade: baton-agent/1\r\nBaton-Nonce: %064d\r\n\r\n"
+             "{\"t\":\"hello\",\"v\":1,\"engine\":\"p\",\"fingerprint\":\"f\","
+             "\"url\":\"%s\",\"rank\":0,\"world\":1,\"boot\":\"1\","
+             "\"engine_boot\":\"1\",\"role\":\"prefill\",\"card\":{}}\n",
+             7, fx.engines[0].url.normal);
+    ck_assert_int_eq(send(fd, line, strlen(line), MSG_NOSIGNAL),
+                     (ssize_t)strlen(line));
+    return fd;
+}
+
+static void say(int fd, const char *type, const char *more)
+{
+    char line[256];
+
+    snprintf(line, sizeof(line),
+             "{\"t\":\"%s\",\"handoff\":\"00000000000000110000000000000022\"%s}"
+             "\n",
+             type, more);
+    ck_assert_int_eq(send(fd, line, strlen(line), MSG_NOSIGNAL),
+                     (ssize_t)strlen(line));
+}
+
+static void wait_held(unsigned count)
+{
+    const uint64_t end_us = bt_clock_us() + WAIT_US;
+
+    while (atomic_load(&fx.engines[0].held_count) != count &&
+           bt_clock_us() < end_us) {
+        bt_loop_turn(fx.loop, 1);
+    }
+    ck_assert_uint_eq(atomic_load(&fx.engines[0].held_count), count);
+}
+
+static void wait_news(unsigned count)
+{
+    const uint64_t end_us = bt_clock_us() + WAIT_US;
+
+    while (fx.news_count < count && bt_clock_us() < end_us) {
+        bt_loop_turn(fx.loop, 10);
+    }
+    ck_assert_uint_eq(fx.news_count, count);
+}
+
+START_TEST(tells_the_worker_what_agents_say_and_when_there_is_room)
+{
+    const int fd = raw_prefill();
+
+    begin();
+    say(fd, "held", ",\"tokens\":9,\"blocks\":2");
+    wait_held(1);
+    ck_assert_uint_eq(atomic_load(&fx.engines[0].held_tokens), 9);
+    control_want_room(fx.control, fx.worker);
+    control_want_room(fx.control, fx.worker);
+    say(fd, "released", ",\"reason\":\"expired\"");
+    wait_news(2);
+    wait_held(0);
+    ck_assert_int_eq(fx.news.kind, NEWS_ROOM);
+    control_handoff_release(fx.control, ID, RELEASE_FAILED, false);
+    close(fd);
+}
+END_TEST
+
+START_TEST(closes_with_links_and_handoffs_alive)
+{
+    const int fd = raw_prefill();
+
+    begin();
+    say(fd, "held", ",\"tokens\":9");
+    wait_held(1);
+    close(fd);
+}
+END_TEST
+
+HARNESS_MAIN_WITH("control", setup, teardown, answers_what_an_operator_asks,
+                  sends_no_body_to_a_head_request,
+                  refuses_other_paths_and_methods_as_json,
+                  is_not_ready_while_draining, shows_each_engine,
+                  shows_a_handoff_from_begin_to_its_end,
+                  a_probe_marks_what_cannot_be_reached,
+                  a_good_probe_makes_an_engine_usable_again,
+                  a_bad_status_changes_nothing,
+                  tells_the_worker_what_agents_say_and_when_there_is_room,
+                  closes_with_links_and_handoffs_alive)

@@ -1,0 +1,153 @@
+/*
+ * proxy/engine: the registry, health, and the names that an engine may use.
+ */
+#include "proxy/engine.h"
+#include "tests/support/harness.h"
+
+static char url_p[] = "http://127.0.0.1:8100";
+static char url_d[] = "http://127.0.0.1:8200";
+static char host_net[] = "10.1.0.0/16";
+static char host_six[] = "fd00::/8";
+static char port_text[] = "5600";
+static char glob_text[] = "llama-*";
+
+static char *hosts[] = {host_net, host_six};
+static char *ports[] = {port_text};
+static char *globs[] = {glob_text};
+static struct engine_conf prefill_conf;
+static struct engine_conf decode_conf;
+static struct pool_conf pool_conf;
+static struct config config;
+static struct registry *registry;
+
+static void setup(void)
+{
+    prefill_conf = (struct engine_conf){.url = url_p, .weight = 1};
+    decode_conf = (struct engine_conf){.url = url_d, .weight = 1};
+    pool_conf = (struct pool_conf){
+        .connector = CONNECTOR_NIXL,
+        .prefill = {.engines = {&prefill_conf, 1}},
+        .decode = {.engines = {&decode_conf, 1}},
+    };
+    config = (struct config){.pools = {&pool_conf, 1}};
+    registry = NULL;
+}
+
+static void teardown(void)
+{
+    registry_close(&registry);
+}
+
+static struct engine *open_prefill(void)
+{
+    ck_assert_int_eq(registry_open(&config, &registry), BT_OK);
+    return registry->pools[0].prefill[0];
+}
+
+START_TEST(every_engine_stands_in_its_pool)
+{
+    const struct engine *const prefill = open_prefill();
+
+    ck_assert_uint_eq(registry->engine_count, 2);
+    ck_assert_uint_eq(registry->pools[0].decode_count, 1);
+    ck_assert_int_eq(prefill->role, ENGINE_PREFILL);
+    ck_assert_int_eq(registry->pools[0].decode[0]->role, ENGINE_DECODE);
+    ck_assert_ptr_nonnull(registry->pools[0].decode[0]->pair_ready);
+    ck_assert_str_eq(prefill->url.normal, "http://127.0.0.1:8100");
+}
+END_TEST
+
+START_TEST(a_bad_url_is_an_error)
+{
+    static char bad[] = "ftp://x";
+
+    decode_conf.url = bad;
+    ck_assert_int_lt(registry_open(&config, &registry), BT_OK);
+    ck_assert_ptr_null(registry);
+}
+END_TEST
+
+START_TEST(a_failed_engine_is_usable_again_after_a_good_word)
+{
+    struct engine *const engine = open_prefill();
+    const char *why = NULL;
+
+    ck_assert(engine_is_usable(engine));
+    ck_assert(registry_is_ready(registry, &why));
+    engine_mark_failed(engine, 7, "refused");
+    ck_assert(!engine_is_usable(engine));
+    ck_assert(!registry_is_ready(registry, &why));
+    ck_assert_str_eq(why, "no prefill engine is usable");
+    engine_mark_failed(engine, 9, "refused");
+    ck_assert_uint_eq(atomic_load(&engine->failed_at_ms), 7);
+    engine_mark_good(engine);
+    ck_assert(engine_is_usable(engine));
+}
+END_TEST
+
+START_TEST(connector_baton_needs_a_link)
+{
+    struct engine *engine;
+
+    pool_conf.connector = CONNECTOR_BATON;
+    engine = open_prefill();
+    ck_assert(!engine_is_usable(engine));
+    atomic_store(&engine->is_linked, true);
+    ck_assert(engine_is_usable(engine));
+}
+END_TEST
+
+START_TEST(a_pool_is_found_by_name_and_glob)
+{
+    pool_conf.models = (struct bt_conf_strings){globs, 1};
+    (void)open_prefill();
+    ck_assert_ptr_nonnull(registry_pool(registry, BT_STR("llama-70b")));
+    ck_assert_ptr_null(registry_pool(registry, BT_STR("other")));
+    ck_assert_ptr_null(registry_pool(registry, BT_STR("")));
+}
+END_TEST
+
+START_TEST(without_names_a_pool_serves_every_model)
+{
+    (void)open_prefill();
+    ck_assert_ptr_nonnull(registry_pool(registry, BT_STR("anything")));
+    ck_assert_ptr_nonnull(registry_pool(registry, BT_STR("")));
+}
+END_TEST
+
+START_TEST(an_engine_owns_its_address_and_its_name)
+{
+    const struct engine *const engine = open_prefill();
+
+    ck_assert(engine_owns_host(engine, BT_STR("127.0.0.1"), BT_STR("5600")));
+    ck_assert(engine_owns_host(engine, BT_STR("::ffff:127.0.0.1"),
+                               BT_STR("1")));
+    ck_assert(!engine_owns_host(engine, BT_STR("10.1.0.2"), BT_STR("5600")));
+    ck_assert(!engine_owns_host(engine, BT_STR("localhost"), BT_STR("5600")));
+    ck_assert(!engine_owns_host(engine, BT_STR(""), BT_STR("5600")));
+}
+END_TEST
+
+START_TEST(further_hosts_and_ports_are_rules)
+{
+    struct engine *engine;
+
+    prefill_conf.handoff_hosts = (struct bt_conf_strings){hosts, 2};
+    prefill_conf.handoff_ports = (struct bt_conf_strings){ports, 1};
+    engine = open_prefill();
+    ck_assert(engine_owns_host(engine, BT_STR("10.1.255.9"), BT_STR("5600")));
+    ck_assert(!engine_owns_host(engine, BT_STR("10.2.0.1"), BT_STR("5600")));
+    ck_assert(engine_owns_host(engine, BT_STR("[fd00::1]"), BT_STR("5600")));
+    ck_assert(!engine_owns_host(engine, BT_STR("fe80::1"), BT_STR("5600")));
+    ck_assert(!engine_owns_host(engine, BT_STR("127.0.0.1"), BT_STR("5601")));
+}
+END_TEST
+
+HARNESS_MAIN_WITH("engine", setup, teardown, every_engine_stands_in_its_pool,
+                  a_bad_url_is_an_error,
+                  a_failed_engine_is_usable_again_after_a_good_word,
+                  connector_baton_needs_a_link,
+                  a_pool_is_found_by_name_and_glob,
+                  without_names_a_pool_serves_every_model,
+                  an_engine_owns_its_address_and_its_name,
+                  further_hosts_and_ports_are_rules)

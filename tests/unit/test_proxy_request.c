@@ -1,0 +1,296 @@
+/*
+ * proxy/request: the edits of both legs, byte for byte, and what routes a
+ * request to the decode engine alone.
+ */
+#include "proxy/request.h"
+#include "tests/support/harness.h"
+
+static struct bt_arena arena;
+static struct request request;
+static struct bt_str detail;
+
+static void setup(void)
+{
+    bt_arena_init(&arena);
+}
+
+static void teardown(void)
+{
+    bt_arena_fini(&arena);
+}
+
+static enum fault read_as(enum endpoint endpoint, const char *body)
+{
+    return request_read(&request, &arena, endpoint, bt_str_of(body), &detail);
+}
+
+static enum fault read_body(const char *body)
+{
+    return read_as(ENDPOINT_COMPLETIONS, body);
+}
+
+static void check_edit(struct request_edit *edit, const char *params,
+                       const char *want)
+{
+    struct bt_buf out = {0};
+
+    request_close_edit(&request, edit, &arena, bt_str_of(params));
+    bt_json_splice_append(&edit->splice, &out);
+    bt_buf_append_char(&out, '\0');
+    ck_assert_str_eq(out.data, want);
+    ck_assert_uint_eq(bt_json_splice_len(&edit->splice), strlen(want));
+    bt_buf_fini(&out);
+}
+
+START_TEST(the_prefill_leg_makes_one_token_without_a_stream)
+{
+    ck_assert_int_eq(
+        read_body("{\"model\":\"m\",\"prompt\":\"x\",\"max_tokens\":50, "
+                  "\"stream\":true,\"stream_options\":{\"include_usage\":true},"
+                  "\"min_tokens\":3,\"stop\":[\"a\"],\"seed\":9007199254740993}"),
+        FAULT_NONE);
+    ck_assert(request.stream);
+    check_edit(&request.prefill, "{\"a\":1}",
+               "{\"model\":\"m\",\"prompt\":\"x\",\"max_tokens\":1, "
+               "\"stream\":false,\"seed\":9007199254740993,"
+               "\"ignore_eos\":true,\"kv_transfer_params\":{\"a\":1}}");
+}
+END_TEST
+
+START_TEST(the_decode_leg_keeps_every_byte)
+{
+    const char *const body = " {\t\"prompt\" : \"x\" ,\r\n \"max_tokens\":5,"
+                             "\"temperature\":1e0}\r\n";
+
+    ck_assert_int_eq(read_body(body), FAULT_NONE);
+    check_edit(&request.decode, "", body);
+    check_edit(&request.decode, "{ \"k\":1.50}",
+               " {\t\"prompt\" : \"x\" ,\r\n \"max_tokens\":5,"
+               "\"temperature\":1e0,\"kv_transfer_params\":{ \"k\":1.50}}\r\n");
+}
+END_TEST
+
+START_TEST(an_edit_may_be_closed_again_with_other_params)
+{
+    ck_assert_int_eq(read_body("{\"prompt\":\"x\",\"max_tokens\":5,"
+                               "\"kv_transfer_params\":{}}"),
+                     FAULT_NONE);
+    check_edit(&request.prefill, "1", "{\"prompt\":\"x\",\"max_tokens\":1,"
+                                      "\"ignore_eos\":true,"
+                                      "\"kv_transfer_params\":1}");
+    check_edit(&request.prefill, "2", "{\"prompt\":\"x\",\"max_tokens\":1,"
+                                      "\"ignore_eos\":true,"
+                                      "\"kv_transfer_params\":2}");
+    check_edit(&request.prefill, "", "{\"prompt\":\"x\",\"max_tokens\":1,"
+                                     "\"ignore_eos\":true}");
+}
+END_TEST
+
+START_TEST(chat_limits_follow_what_the_client_sent)
+{
+    ck_assert_int_eq(read_as(ENDPOINT_CHAT,
+                             "{\"messages\":[],\"max_completion_tokens\":50}"),
+                     FAULT_NONE);
+    check_edit(&request.prefill, "",
+               "{\"messages\":[],\"max_completion_tokens\":1,"
+               "\"ignore_eos\":true}");
+    ck_assert_int_eq(read_as(ENDPOINT_CHAT, "{\"messages\":[]}"), FAULT_NONE);
+    check_edit(&request.prefill, "",
+               "{\"messages\":[],\"max_tokens\":1,\"ignore_eos\":true}");
+    ck_assert_int_eq(
+        read_as(ENDPOINT_CHAT, "{\"max_tokens\":null,"
+                               "\"max_completion_tokens\":null}"),
+        FAULT_NONE);
+    check_edit(&request.prefill, "",
+               "{\"max_tokens\":1,\"max_completion_tokens\":1,"
+               "\"ignore_eos\":true}");
+}
+END_TEST
+
+START_TEST(private_members_go_on_both_legs_however_spelled)
+{
+    ck_assert_int_eq(
+        read_body("{\"kv\\u005ftransfer_params\":{\"x\":1},\"prompt\":\"x\","
+                  "\"bootstrap_host\":\"h\",\"disagg_prefill\":2,"
+                  "\"max_tokens\":1,\"ignore_eos\":false,"
+                  "\"ec_transfer_params\":3}"),
+        FAULT_NONE);
+    ck_assert(request_has_private(&request));
+    check_edit(&request.decode, "", "{\"prompt\":\"x\",\"max_tokens\":1,"
+                                    "\"ignore_eos\":false}");
+    check_edit(&request.prefill, "", "{\"prompt\":\"x\",\"max_tokens\":1,"
+                                     "\"ignore_eos\":true}");
+}
+END_TEST
+
+START_TEST(private_members_inside_extra_body_go_too)
+{
+    ck_assert_int_eq(
+        read_body("{\"prompt\":\"x\",\"extra\\u005fbody\":{\"a\":1,"
+                  "\"\\u006bv_transfer_params\":{}},\"max_tokens\":1,"
+                  "\"ignore_eos\":true}"),
+        FAULT_NONE);
+    ck_assert(request_has_private(&request));
+    check_edit(&request.decode, "",
+               "{\"prompt\":\"x\",\"extra\\u005fbody\":{\"a\":1},"
+               "\"max_tokens\":1,\"ignore_eos\":true}");
+}
+END_TEST
+
+START_TEST(look_alikes_stay)
+{
+    const char *const body =
+        "{\"Max_Tokens\":8,\"max_tokens \":9,\"prompt\":\"\\\"stream\\\":true\","
+        "\"metadata\":{\"stream\":true,\"kv_transfer_params\":1}}";
+
+    ck_assert_int_eq(read_body(body), FAULT_NONE);
+    ck_assert(!request.stream);
+    ck_assert(!request_has_private(&request));
+    check_edit(&request.decode, "", body);
+}
+END_TEST
+
+START_TEST(an_edited_member_that_stands_twice_is_refused)
+{
+    ck_assert_int_eq(read_body("{\"max_tokens\":9,\"max_\\u0074okens\":8}"),
+                     FAULT_DUPLICATE);
+    ck_assert_uint_gt(detail.len, 0);
+    ck_assert_int_eq(read_body("{\"stream\":true,\"stream\":false}"),
+                     FAULT_DUPLICATE);
+    ck_assert_int_eq(read_body("{\"user\":1,\"user\":2}"), FAULT_NONE);
+}
+END_TEST
+
+START_TEST(what_is_no_object_is_refused)
+{
+    const char *const bodies[] = {
+        "",      "  ",           "[1]",       "\"x\"",    "17",  "null",
+        "{\"a\"", "{\"a\":1,}",   "{\"a\" 1}", "{\"a\":1} x", "{a:1}",
+        "{\"a\":1}{\"b\":2}",    "{'a':1}",   "{\"a\":[1}}"};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(bodies); i++) {
+        ck_assert_int_eq(read_body(bodies[i]), FAULT_BAD_JSON);
+    }
+}
+END_TEST
+
+struct reason_row {
+    const char *member;
+    enum route_reason reason;
+};
+
+START_TEST(what_one_handoff_cannot_serve_goes_to_decode_alone)
+{
+    const struct reason_row rows[] = {
+        {"\"n\":2", ROUTE_REASON_N},
+        {"\"n\":1", ROUTE_REASON_PD},
+        {"\"n\":null", ROUTE_REASON_PD},
+        {"\"n\":\"2\"", ROUTE_REASON_N},
+        {"\"n\":2.0", ROUTE_REASON_N},
+        {"\"best_of\":3", ROUTE_REASON_BEST_OF},
+        {"\"prompt\":[\"a\",\"b\"]", ROUTE_REASON_BATCH},
+        {"\"prompt\":[[1,2],[3]]", ROUTE_REASON_BATCH},
+        {"\"prompt\":[\"a\"]", ROUTE_REASON_PD},
+        {"\"prompt\":[1,2]", ROUTE_REASON_PD},
+        {"\"prompt\":[[1,2]]", ROUTE_REASON_PD},
+        {"\"echo\":true", ROUTE_REASON_ECHO},
+        {"\"echo\":false", ROUTE_REASON_PD},
+        {"\"prompt_logprobs\":0", ROUTE_REASON_PROMPT_LOGPROBS},
+        {"\"prompt_logprobs\":null", ROUTE_REASON_PD},
+        {"\"use_beam_search\":true", ROUTE_REASON_BEAM},
+        {"\"prompt_embeds\":\"x\"", ROUTE_REASON_PROMPT_EMBEDS}};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(rows); i++) {
+        const struct bt_str body =
+            bt_arena_printf(&arena, "{%s}", rows[i].member);
+
+        ck_assert_int_eq(read_body(body.ptr), FAULT_NONE);
+        ck_assert_int_eq(request.reason, rows[i].reason);
+    }
+}
+END_TEST
+
+START_TEST(the_prompt_is_measured_without_images)
+{
+    ck_assert_int_eq(
+        read_as(ENDPOINT_CHAT,
+                "{\"messages\":[{\"role\":\"u\",\"content\":\"12345\"},"
+                "{\"content\":[{\"type\":\"text\",\"text\":\"123\"},"
+                "{\"type\":\"image_url\",\"image_url\":"
+                "{\"url\":\"data:xxxxxxxxxxxxxxxxxxxxxxxx\"}}]}]}"),
+        FAULT_NONE);
+    ck_assert_uint_eq(request.text_bytes, 8);
+    ck_assert_int_eq(read_body("{\"prompt\":[5,6,7]}"), FAULT_NONE);
+    ck_assert_uint_eq(request.token_ids, 3);
+}
+END_TEST
+
+START_TEST(the_model_and_forced_tools_are_read)
+{
+    ck_assert_int_eq(read_as(ENDPOINT_CHAT,
+                             "{\"model\":\"a\\u0062\","
+                             "\"tool_choice\":\"required\"}"),
+                     FAULT_NONE);
+    ck_assert(bt_str_eq(request.model, BT_STR("ab")));
+    ck_assert(request.forces_tool);
+    ck_assert_int_eq(read_as(ENDPOINT_CHAT, "{\"tool_choice\":\"auto\"}"),
+                     FAULT_NONE);
+    ck_assert(!request.forces_tool);
+    ck_assert_int_eq(
+        read_as(ENDPOINT_CHAT, "{\"tool_choice\":{\"type\":\"function\"}}"),
+        FAULT_NONE);
+    ck_assert(request.forces_tool);
+}
+END_TEST
+
+START_TEST(a_release_carries_the_handoff_and_one_token)
+{
+    struct request_edit edit;
+    struct bt_buf out = {0};
+
+    ck_assert_int_eq(read_body("{\"prompt\":\"x\",\"stream\":true}"),
+                     FAULT_NONE);
+    request_release_edit(&request, &edit, &arena, BT_STR("{\"h\":1}"), false);
+    bt_json_splice_append(&edit.splice, &out);
+    ck_assert(bt_str_eq(
+        bt_buf_str(&out),
+        BT_STR("{\"prompt\":\"x\",\"stream\":false,\"max_tokens\":1,"
+               "\"ignore_eos\":true,\"kv_transfer_params\":{\"h\":1}}")));
+    bt_buf_fini(&out);
+}
+END_TEST
+
+START_TEST(a_fast_release_has_an_invalid_limit)
+{
+    const char *const bodies[] = {"{\"prompt\":\"x\"}",
+                                  "{\"prompt\":\"x\",\"max_tokens\":9}"};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(bodies); i++) {
+        struct request_edit edit;
+        struct bt_buf out = {0};
+
+        ck_assert_int_eq(read_body(bodies[i]), FAULT_NONE);
+        request_release_edit(&request, &edit, &arena, BT_STR("{}"), true);
+        bt_json_splice_append(&edit.splice, &out);
+        ck_assert_uint_lt(
+            bt_str_find(bt_buf_str(&out), BT_STR("\"max_tokens\":-1")),
+            out.len);
+        bt_buf_fini(&out);
+    }
+}
+END_TEST
+
+HARNESS_MAIN_WITH("request", setup, teardown,
+                  the_prefill_leg_makes_one_token_without_a_stream,
+                  the_decode_leg_keeps_every_byte,
+                  an_edit_may_be_closed_again_with_other_params,
+                  chat_limits_follow_what_the_client_sent,
+                  private_members_go_on_both_legs_however_spelled,
+                  private_members_inside_extra_body_go_too, look_alikes_stay,
+                  an_edited_member_that_stands_twice_is_refused,
+                  what_is_no_object_is_refused,
+                  what_one_handoff_cannot_serve_goes_to_decode_alone,
+                  the_prompt_is_measured_without_images,
+                  the_model_and_forced_tools_are_read,
+                  a_release_carries_the_handoff_and_one_token,
+                  a_fast_release_has_an_invalid_limit)

@@ -1,0 +1,238 @@
+/*
+ * proxy/route: the choice of engines, from tables.
+ */
+#include "proxy/route.h"
+#include "tests/support/harness.h"
+
+#define ENGINES 3
+
+static struct engine_conf confs[2 * ENGINES];
+static struct engine engines[2 * ENGINES];
+static atomic_bool pairs[ENGINES][2 * ENGINES];
+static struct engine *prefills[ENGINES];
+static struct engine *decodes[ENGINES];
+static struct pool_conf pool_conf;
+static struct pool pool;
+static struct route_ask ask;
+static struct route_choice choice;
+
+static void setup(void)
+{
+    pool_conf = (struct pool_conf){.connector = CONNECTOR_NIXL};
+    pool.conf = &pool_conf;
+    pool.prefill = prefills;
+    pool.decode = decodes;
+    pool.prefill_count = ENGINES;
+    pool.decode_count = ENGINES;
+    memset(engines, 0, sizeof(engines));
+    memset(pairs, 0, sizeof(pairs));
+    for (unsigned i = 0; i < 2 * ENGINES; i++) {
+        struct engine *const engine = &engines[i];
+
+        confs[i] = (struct engine_conf){.weight = 1};
+        engine->id = i;
+        engine->conf = &confs[i];
+        engine->pool = &pool;
+        engine->role = i < ENGINES ? ENGINE_PREFILL : ENGINE_DECODE;
+        atomic_store(&engine->blocks_free, UINT64_MAX);
+        if (i < ENGINES) {
+            prefills[i] = engine;
+        } else {
+            engine->pair_ready = pairs[i - ENGINES];
+            decodes[i - ENGINES] = engine;
+        }
+    }
+    ask = (struct route_ask){.pool = &pool, .wants_prefill = true};
+    choice = (struct route_choice){0};
+}
+
+static void use_baton(void)
+{
+    pool_conf.connector = CONNECTOR_BATON;
+    for (size_t i = 0; i < 2 * ENGINES; i++) {
+        atomic_store(&engines[i].is_linked, true);
+    }
+    for (size_t d = 0; d < ENGINES; d++) {
+        for (size_t p = 0; p < ENGINES; p++) {
+            atomic_store(&pairs[d][p], true);
+        }
+    }
+}
+
+static void break_engine(struct engine *engine, uint64_t when)
+{
+    atomic_store(&engine->failed_at_ms, when);
+}
+
+START_TEST(round_robin_takes_turns)
+{
+    for (uint64_t turn = 0; turn < 6; turn++) {
+        ask.turn = turn;
+        ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+        ck_assert_ptr_eq(choice.prefill, prefills[turn % ENGINES]);
+        ck_assert_ptr_eq(choice.decode, decodes[turn % ENGINES]);
+    }
+}
+END_TEST
+
+START_TEST(least_load_regards_weights)
+{
+    pool_conf.prefill.policy = POLICY_LEAST_LOAD;
+    atomic_store(&engines[0].in_flight, 4);
+    atomic_store(&engines[1].in_flight, 6);
+    atomic_store(&engines[2].in_flight, 5);
+    confs[1].weight = 2;
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+    ck_assert_ptr_eq(choice.prefill, prefills[1]);
+}
+END_TEST
+
+START_TEST(the_same_prefix_goes_to_the_same_engine)
+{
+    struct engine *first;
+
+    pool_conf.prefill.policy = POLICY_PREFIX;
+    ask.prefix = 0x1234567;
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+    first = choice.prefill;
+    for (uint64_t turn = 1; turn < 5; turn++) {
+        ask.turn = turn;
+        ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+        ck_assert_ptr_eq(choice.prefill, first);
+    }
+    atomic_store(&first->in_flight, 100);
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+    ck_assert_ptr_ne(choice.prefill, first);
+}
+END_TEST
+
+START_TEST(without_prefill_only_decode_is_chosen)
+{
+    ask.wants_prefill = false;
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+    ck_assert_ptr_null(choice.prefill);
+    ck_assert_ptr_eq(choice.decode, decodes[0]);
+}
+END_TEST
+
+START_TEST(failed_and_avoided_engines_are_passed_over)
+{
+    const struct engine *const avoid[] = {prefills[1], decodes[0]};
+
+    break_engine(prefills[0], 5);
+    ask.avoid = avoid;
+    ask.avoid_count = 2;
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+    ck_assert_ptr_eq(choice.prefill, prefills[2]);
+    ck_assert_ptr_eq(choice.decode, decodes[1]);
+}
+END_TEST
+
+START_TEST(with_none_usable_the_one_that_failed_first_is_tried)
+{
+    break_engine(prefills[0], 30);
+    break_engine(prefills[1], 10);
+    break_engine(prefills[2], 20);
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+    ck_assert_ptr_eq(choice.prefill, prefills[1]);
+}
+END_TEST
+
+START_TEST(with_all_avoided_none_is_found)
+{
+    const struct engine *const avoid_p[] = {prefills[0], prefills[1],
+                                            prefills[2]};
+    const struct engine *const avoid_d[] = {decodes[0], decodes[1],
+                                            decodes[2]};
+
+    ask.avoid_count = 3;
+    ask.avoid = avoid_p;
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_PREFILL);
+    ask.avoid = avoid_d;
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_DECODE);
+}
+END_TEST
+
+START_TEST(a_full_engine_makes_the_request_wait)
+{
+    for (size_t i = 0; i < ENGINES; i++) {
+        confs[i].max_in_flight = 1;
+        atomic_store(&engines[i].in_flight, 1);
+    }
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_WAIT);
+    atomic_store(&engines[2].in_flight, 0);
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+    ck_assert_ptr_eq(choice.prefill, prefills[2]);
+}
+END_TEST
+
+START_TEST(baton_holds_at_most_half_of_the_blocks)
+{
+    use_baton();
+    pool.prefill_count = 1;
+    atomic_store(&engines[0].blocks_total, 100);
+    atomic_store(&engines[0].block_tokens, 16);
+    atomic_store(&engines[0].held_tokens, 700);
+    ask.tokens = 100;
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+    ask.tokens = 101;
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_WAIT);
+    atomic_store(&engines[0].held_tokens, 0);
+    ask.tokens = 5000; /* nothing held: one prompt may always go */
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+}
+END_TEST
+
+START_TEST(baton_waits_for_free_blocks_at_decode)
+{
+    use_baton();
+    pool.decode_count = 1;
+    atomic_store(&decodes[0]->block_tokens, 16);
+    atomic_store(&decodes[0]->blocks_free, 10);
+    atomic_store(&decodes[0]->in_flight, 1);
+    ask.tokens = 161;
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_WAIT);
+    ask.tokens = 160;
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+}
+END_TEST
+
+START_TEST(baton_routes_introduced_pairs_only)
+{
+    use_baton();
+    for (size_t d = 0; d < ENGINES; d++) {
+        for (size_t p = 0; p < ENGINES; p++) {
+            atomic_store(&pairs[d][p], d == 2 && p == 1);
+        }
+    }
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+    ck_assert_ptr_eq(choice.prefill, prefills[1]);
+    ck_assert_ptr_eq(choice.decode, decodes[2]);
+    atomic_store(&pairs[2][1], false);
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_PAIR);
+}
+END_TEST
+
+START_TEST(a_given_prefill_engine_leaves_decode_to_choose)
+{
+    use_baton();
+    atomic_store(&pairs[0][2], false);
+    ask.prefill = prefills[2];
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+    ck_assert_ptr_null(choice.prefill);
+    ck_assert_ptr_eq(choice.decode, decodes[1]);
+}
+END_TEST
+
+HARNESS_MAIN_WITH("route", setup, NULL, round_robin_takes_turns,
+                  least_load_regards_weights,
+                  the_same_prefix_goes_to_the_same_engine,
+                  without_prefill_only_decode_is_chosen,
+                  failed_and_avoided_engines_are_passed_over,
+                  with_none_usable_the_one_that_failed_first_is_tried,
+                  with_all_avoided_none_is_found,
+                  a_full_engine_makes_the_request_wait,
+                  baton_holds_at_most_half_of_the_blocks,
+                  baton_waits_for_free_blocks_at_decode,
+                  baton_routes_introduced_pairs_only,
+                  a_given_prefill_engine_leaves_decode_to_choose)
