@@ -74,7 +74,12 @@ static void quote(struct answer *answer, struct bt_str bytes)
 
     for (size_t i = 0; i < bytes.len && at + 1 < sizeof(answer->why); i++) {
         const char byte = bytes.ptr[i];
-        answer->why[at++] = byte >= ' ' && byte <= '~' ? byte : '?';
+        if (byte >= ' ' && byte <= '~') {
+            answer->why[at] = byte;
+        } else {
+            answer->why[at] = '?';
+        }
+        at++;
     }
     answer->why[at] = '\0';
 }

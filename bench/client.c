@@ -139,15 +139,13 @@ static const struct bt_http_call_events events = {
 static bool send_now(struct client *client, bool fresh_only)
 {
     const struct bt_http_call_options options = {.fresh_only = fresh_only};
-    const struct bt_str head = bt_buf_str(&client->message.head);
-    const struct bt_str body = bt_buf_str(&client->message.body);
+    const struct bt_buf *head = &client->message.head;
+    const struct bt_buf *body = &client->message.body;
 
-    /* writev takes pointers to non-const; it does not write there. */
-    client->iov[0] = (struct iovec){(void *)(uintptr_t)head.ptr, head.len};
-    client->iov[1] = (struct iovec){(void *)(uintptr_t)body.ptr, body.len};
-    return bt_http_call_open(client->setup->origin, &options, client->iov,
-                             body.len == 0 ? 1 : 2, &events, client,
-                             &client->call) == BT_OK;
+    client->iov[0] = (struct iovec){head->data + head->at, head->len};
+    client->iov[1] = (struct iovec){body->data + body->at, body->len};
+    return bt_http_call_open(client->setup->origin, &options, client->iov, 2,
+                             &events, client, &client->call) == BT_OK;
 }
 
 static void on_due(struct bt_timer *timer)

@@ -4,6 +4,7 @@
 #include "bench/gate.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,18 +18,29 @@ static char *reason(struct gate *gate)
 }
 
 /* What a run fails by. */
-#define fail(gate, ...)                                                        \
-    do {                                                                       \
-        (gate)->passed = false;                                                \
-        (void)snprintf(reason(gate), sizeof((gate)->reasons[0]), __VA_ARGS__); \
-    } while (0)
+BT_PRINTF(2, 3)
+static void fail(struct gate *gate, const char *format, ...)
+{
+    va_list args;
+
+    gate->passed = false;
+    va_start(args, format);
+    (void)vsnprintf(reason(gate), sizeof(gate->reasons[0]), format, args);
+    va_end(args);
+}
 
 /* What its figures cannot be believed for. */
-#define invalid(gate, ...)        \
-    do {                          \
-        (gate)->is_valid = false; \
-        fail(gate, __VA_ARGS__);  \
-    } while (0)
+BT_PRINTF(2, 3)
+static void invalid(struct gate *gate, const char *format, ...)
+{
+    va_list args;
+
+    gate->is_valid = false;
+    gate->passed = false;
+    va_start(args, format);
+    (void)vsnprintf(reason(gate), sizeof(gate->reasons[0]), format, args);
+    va_end(args);
+}
 
 static void judge_lag(const struct gate_limits *limits,
                       const struct gate_facts *facts, struct gate *gate)

@@ -77,7 +77,7 @@ uint64_t histogram_at(const struct histogram *histogram, double percent)
     if (histogram->count == 0) {
         return 0;
     }
-    for (size_t i = 0; i < HISTOGRAM_BUCKETS; i++) {
+    for (size_t i = 0; i < BT_ARRAY_LEN(histogram->counts); i++) {
         seen += histogram->counts[i];
         if (seen >= rank) {
             const uint64_t edge = bucket_edge(i);

@@ -171,16 +171,25 @@ static int by_value(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
+/* One figure for each way, in turn. */
+static bool run_round(struct body *body, double ns[WAYS][ROUNDS], size_t round)
+{
+    for (unsigned way = 0; way < WAYS; way++) {
+        ns[way][round] = time_way(body, (enum way)way);
+        if (ns[way][round] < 0.0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool run_body(struct body *body)
 {
     double ns[WAYS][ROUNDS];
 
     for (size_t round = 0; round < ROUNDS; round++) {
-        for (unsigned way = 0; way < WAYS; way++) {
-            ns[way][round] = time_way(body, (enum way)way);
-            if (ns[way][round] < 0.0) {
-                return false;
-            }
+        if (!run_round(body, ns, round)) {
+            return false;
         }
     }
     printf("| %s, %zu bytes |", body->name, body->text.len);

@@ -131,6 +131,15 @@ static bool read_memcpy(struct reader *reader)
     return true;
 }
 
+/* The pointer of another process that an address is. */
+static void *foreign(uint64_t address)
+{
+    void *pointer;
+
+    memcpy(&pointer, &address, sizeof(pointer));
+    return pointer;
+}
+
 static bool read_readv(struct reader *reader)
 {
     struct iovec local[PULL_BLOCKS];
@@ -141,7 +150,7 @@ static bool read_readv(struct reader *reader)
         const struct raw_span *span = &reader->spans[i];
         const uint64_t at = reader->sheet->memory_at + span->remote;
         local[i] = (struct iovec){reader->memory + span->local, span->length};
-        remote[i] = (struct iovec){(void *)(uintptr_t)at, span->length};
+        remote[i] = (struct iovec){foreign(at), span->length};
         wanted += (ssize_t)span->length;
     }
     if (process_vm_readv(reader->sheet->pid, local, reader->span_count, remote,
@@ -289,29 +298,44 @@ static bool time_way(struct reader *reader, enum way way, size_t repeats,
     return true;
 }
 
+/* Each way once, checked; then it is warm too. */
+static bool prove_all(struct reader *reader)
+{
+    bool right = true;
+
+    for (unsigned way = 0; right && way < WAYS; way++) {
+        right = prove(reader, (enum way)way);
+    }
+    return right;
+}
+
+static bool run_round(struct reader *reader, size_t repeats, struct cell *cell)
+{
+    bool done = true;
+
+    for (unsigned way = 0; done && way < WAYS; way++) {
+        struct samples *samples = &cell->ways[way];
+        done = time_way(reader, (enum way)way, repeats,
+                        &samples->gb_s[samples->count]);
+        samples->count++;
+    }
+    return done;
+}
+
 static bool run_cell(struct reader *reader, const struct options *options,
                      struct cell *cell)
 {
     const size_t pull_bytes = PULL_BLOCKS * cell->block_bytes;
-    const size_t repeats = (size_t)options->bytes / pull_bytes + 1;
+    const size_t repeats =
+        options->bytes < pull_bytes ? 1 : (size_t)options->bytes / pull_bytes;
+    bool done;
 
     plan_spans(reader, cell->order);
-    for (unsigned way = 0; way < WAYS; way++) {
-        if (!prove(reader, (enum way)way)) {
-            return false;
-        }
+    done = prove_all(reader);
+    for (int64_t round = 0; done && round < options->rounds; round++) {
+        done = run_round(reader, repeats, cell);
     }
-    for (int64_t round = 0; round < options->rounds; round++) {
-        for (unsigned way = 0; way < WAYS; way++) {
-            struct samples *samples = &cell->ways[way];
-            if (!time_way(reader, (enum way)way, repeats,
-                          &samples->gb_s[samples->count])) {
-                return false;
-            }
-            samples->count++;
-        }
-    }
-    return true;
+    return done;
 }
 
 static bool introduce(struct reader *reader, enum pull_provider provider)
@@ -496,16 +520,21 @@ static int by_value(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-static double median(const struct samples *samples)
+static double median_of(const double *values, size_t count)
 {
     double sorted[ROUNDS_MAX];
 
-    memcpy(sorted, samples->gb_s, samples->count * sizeof(*sorted));
-    qsort(sorted, samples->count, sizeof(*sorted), by_value);
-    if (samples->count % 2 == 1) {
-        return sorted[samples->count / 2];
+    memcpy(sorted, values, count * sizeof(*sorted));
+    qsort(sorted, count, sizeof(*sorted), by_value);
+    if (count % 2 == 1) {
+        return sorted[count / 2];
     }
-    return (sorted[samples->count / 2 - 1] + sorted[samples->count / 2]) / 2;
+    return (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
+}
+
+static double median(const struct samples *samples)
+{
+    return median_of(samples->gb_s, samples->count);
 }
 
 static double extreme(const struct samples *samples, bool wants_max)
@@ -519,9 +548,19 @@ static double extreme(const struct samples *samples, bool wants_max)
     return found;
 }
 
+/*
+ * Median of the rounds' quotients: both ways of a round met the same other
+ * work on the machine.
+ */
 static double ratio(const struct cell *cell, enum way way, enum way raw)
 {
-    return median(&cell->ways[way]) / median(&cell->ways[raw]);
+    double quotients[ROUNDS_MAX];
+    const size_t count = cell->ways[way].count;
+
+    for (size_t i = 0; i < count; i++) {
+        quotients[i] = cell->ways[way].gb_s[i] / cell->ways[raw].gb_s[i];
+    }
+    return median_of(quotients, count);
 }
 
 static void print_table(const struct bench *bench, struct bt_buf *out)
@@ -635,7 +674,7 @@ static const struct bt_conf_row rows[] = {
     {.name = "rounds",
      .type = BT_CONF_INT,
      .offset = AT(rounds),
-     .preset = "7",
+     .preset = "15",
      .min = 1,
      .max = ROUNDS_MAX,
      .flag = "--rounds",
@@ -651,12 +690,12 @@ static const struct bt_conf_row rows[] = {
     {.name = "bytes",
      .type = BT_CONF_SIZE,
      .offset = AT(bytes),
-     .preset = "64MiB",
+     .preset = "32MiB",
      .min = 1,
      .max = INT64_C(1) << 40,
      .flag = "--bytes",
      .metavar = "SIZE",
-     .help = "bytes that each way reads in a round, at least"},
+     .help = "bytes that each way reads in a round, at least one pull"},
     {.name = "check",
      .type = BT_CONF_BOOL,
      .offset = AT(check),

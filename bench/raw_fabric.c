@@ -16,6 +16,7 @@
 #define API            FI_VERSION(1, 17)
 #define OPEN_MAX_READS 64
 #define MEMORY_KEY     7
+#define SPINS          200 /* empty looks before sleeping */
 
 struct raw_fabric {
     struct fi_info *info;
@@ -29,6 +30,7 @@ struct raw_fabric {
     fi_addr_t peer;
     uint64_t peer_key;
     uint64_t peer_at;
+    int cq_fd; /* -1: it cannot be slept on */
     struct fi_context2 contexts[OPEN_MAX_READS];
 };
 
@@ -110,6 +112,9 @@ struct raw_fabric *raw_fabric_open(void *memory, size_t length,
         raw_fabric_close(raw);
         return NULL;
     }
+    if (fi_control(&raw->cq->fid, FI_GETWAIT, &raw->cq_fd) != 0) {
+        raw->cq_fd = -1;
+    }
     return raw;
 }
 
@@ -183,29 +188,58 @@ static ssize_t post(struct raw_fabric *raw, const struct raw_span *span,
                    raw->peer_key, &raw->contexts[number % OPEN_MAX_READS]);
 }
 
+/* Posts what may be posted; false when the provider refuses a read. */
+static bool post_some(struct raw_fabric *raw, const struct raw_span *spans,
+                      size_t limit, size_t *posted)
+{
+    ssize_t rc = 0;
+
+    while (rc == 0 && *posted < limit) {
+        rc = post(raw, &spans[*posted], *posted);
+        *posted += rc == 0 ? 1 : 0;
+    }
+    return rc == 0 || rc == -FI_EAGAIN;
+}
+
+/*
+ * Nothing is there: look a while, then sleep, since on a machine without a
+ * spare core looking on would keep the other side from working.
+ */
+static void wait_some(struct raw_fabric *raw, unsigned *idle)
+{
+    struct fid *fids[] = {&raw->cq->fid};
+    struct pollfd fd = {.fd = raw->cq_fd, .events = POLLIN};
+
+    *idle += 1;
+    if (*idle > SPINS && raw->cq_fd >= 0 &&
+        fi_trywait(raw->fabric, fids, 1) == 0) {
+        (void)poll(&fd, 1, 1);
+        *idle = 0;
+    }
+}
+
 bool raw_fabric_read(struct raw_fabric *raw, const struct raw_span *spans,
                      size_t count)
 {
     size_t posted = 0;
     size_t done = 0;
+    unsigned idle = 0;
 
     while (done < count) {
         /* Completions come in order, so a context is free again in time. */
-        while (posted < count && posted - done < OPEN_MAX_READS) {
-            const ssize_t rc = post(raw, &spans[posted], posted);
-            if (rc == -FI_EAGAIN) {
-                break;
-            }
-            if (rc != 0) {
-                return false;
-            }
-            posted++;
+        const size_t limit =
+            count < done + OPEN_MAX_READS ? count : done + OPEN_MAX_READS;
+        if (!post_some(raw, spans, limit, &posted)) {
+            return false;
         }
         const int reaped = reap(raw);
         if (reaped < 0) {
             return false;
         }
         done += (size_t)reaped;
+        if (reaped == 0) {
+            wait_some(raw, &idle);
+        }
     }
     return true;
 }
@@ -213,12 +247,9 @@ bool raw_fabric_read(struct raw_fabric *raw, const struct raw_span *spans,
 void raw_fabric_serve(struct raw_fabric *raw, int fd)
 {
     struct pollfd fds[2] = {{.fd = fd, .events = POLLIN},
-                            {.fd = -1, .events = POLLIN}};
+                            {.fd = raw->cq_fd, .events = POLLIN}};
     struct fid *fids[] = {&raw->cq->fid};
 
-    if (fi_control(&raw->cq->fid, FI_GETWAIT, &fds[1].fd) != 0) {
-        fds[1].fd = -1;
-    }
     while (fds[0].revents == 0) {
         (void)reap(raw);
         const bool may_sleep = fi_trywait(raw->fabric, fids, 1) == 0;

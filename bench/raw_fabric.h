@@ -39,7 +39,10 @@ bool raw_fabric_address(struct raw_fabric *raw, struct raw_address *address_p);
 /* The reading side names the one it reads from. */
 bool raw_fabric_connect(struct raw_fabric *raw,
                         const struct raw_address *address);
-/* Posts all spans, as many at once as the provider takes, spins to the end. */
+/*
+ * Posts all spans, as many at once as the provider takes; spins, then sleeps
+ * for their completions.
+ */
 bool raw_fabric_read(struct raw_fabric *raw, const struct raw_span *spans,
                      size_t count);
 /* The side that is read: serves until `fd` is readable. */

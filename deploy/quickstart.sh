@@ -22,6 +22,8 @@ then streams one chat answer through them and shows the handoff's time line.
 
   --keep         leave it running, and say how to use and how to end it
   --no-install   leave the system's packages as they are
+
+BATON_BUILD=DIR uses the programs of that build folder and builds nothing.
 TEXT
 }
 
@@ -62,6 +64,23 @@ end_all() {
     pids=()
 }
 
+advise() {
+    case $step in
+    installing*)
+        echo "Try: apt-get update, then this again; or install by hand and" \
+            "add --no-install: $(packages_missing build | xargs)"
+        ;;
+    building)
+        echo "Try: rm -rf build/release, then this again. If packages are" \
+            "missing, leave --no-install out."
+        ;;
+    *)
+        echo "Try this again: another program may have taken a port. A" \
+            "second time the same: file an issue with these logs."
+        ;;
+    esac
+}
+
 # What to do when a step fails: the logs, then advice.
 on_exit() {
     local status=$? log
@@ -73,6 +92,7 @@ on_exit() {
         done
         echo "quickstart: failed at: $step" >&2
         echo "The logs above say why; they stay in $work." >&2
+        advise >&2
         end_all
         exit "$status"
     fi
@@ -133,7 +153,7 @@ start_engine() {
 # Milliseconds and rates of the newest handoff, from the admin's JSON: one
 # member a line, the newest first under "recent".
 time_line() {
-    awk -v first="$1" '
+    awk '
         /"recent":/ { inside = 1 }
         inside && match($0, /"[a-z_]+": /) {
             name = substr($0, RSTART + 1, RLENGTH - 4)
@@ -143,12 +163,13 @@ time_line() {
         }
         function at(name, text) {
             if (have[name] == "null" || have[name] == "") return
-            printf "  %9.3f ms  %s\n", have[name] / 1000, text
+            printf "  %9.3f ms  %s\n", have[name] / 1000, text | "sort -sn"
         }
         END {
             if (have["handoff"] == "") { print "  no handoff is shown"; exit 1 }
             printf "  handoff %s, %d tokens\n", have["handoff"], have["tokens"]
             printf "  %9.3f ms  prefill asked: %s\n", 0, have["prefill"]
+            fflush() # the steps are sorted by their time
             at("held_at_us", "its blocks are held")
             at("prefilled_at_us", sprintf("prefill answered, after %.3f ms of work", have["prefill_us"] / 1000))
             at("decode_at_us", "decode asked: " have["decode"])
@@ -157,9 +178,26 @@ time_line() {
             at("pulled_at_us", sprintf("%d blocks, %.2f MB read over %s in %.3f ms: %.2f GB/s (%d reads)", have["blocks_read"], have["bytes"] / 1e6, have["provider"], have["read_us"] / 1000, seconds > 0 ? have["bytes"] / 1e9 / seconds : 0, have["runs"]))
             at("release_at_us", "release told to prefill: " have["release"])
             at("ended_at_us", "its blocks are free again")
+            close("sort -sn")
             if (have["first_token_us"] + 0 > 0)
                 printf "  time to first token, seen by the proxy: %.3f ms\n", have["first_token_us"] / 1000
         }'
+}
+
+# Events as they arrive, with the milliseconds since the request: the first
+# one whole, of the others what is new in them.
+show_events() {
+    local line delta begin_us=${EPOCHREALTIME/[.,]/} now_us shown=0
+    while IFS= read -r line; do
+        [[ -n $line ]] || continue
+        now_us=${EPOCHREALTIME/[.,]/}
+        delta=$line
+        if ((shown > 0)) && [[ $line == *'"delta":'* ]]; then
+            delta="data: … \"delta\":${line#*\"delta\":}"
+        fi
+        printf '%6d ms  %s\n' $(((now_us - begin_us) / 1000)) "$delta"
+        shown=$((shown + 1))
+    done
 }
 
 handoff_ended() {
@@ -172,21 +210,25 @@ if [[ $install == yes ]]; then
     packages_install build
 fi
 
-step="building"
-say "building build/release"
-generator=()
-if [[ ! -f build/release/CMakeCache.txt ]] && command -v ninja >/dev/null; then
-    generator=(-G Ninja)
+build=${BATON_BUILD:-}
+if [[ -z $build ]]; then
+    build=build/release
+    step="building"
+    say "building $build"
+    generator=()
+    if [[ ! -f $build/CMakeCache.txt ]] && command -v ninja >/dev/null; then
+        generator=(-G Ninja)
+    fi
+    if ! cmake --preset release "${generator[@]}" >"$work/configure.log" 2>&1 ||
+        ! cmake --build "$build" -j "$(nproc)" \
+            --target baton-proxy baton-engine >"$work/build.log" 2>&1; then
+        exit 1
+    fi
+    rm -f "$work/configure.log" "$work/build.log"
+    echo "built in $((SECONDS - begin)) s"
 fi
-if ! cmake --preset release "${generator[@]}" >"$work/configure.log" 2>&1 ||
-    ! cmake --build build/release -j "$(nproc)" \
-        --target baton-proxy baton-engine >"$work/build.log" 2>&1; then
-    exit 1
-fi
-rm -f "$work/configure.log" "$work/build.log"
-proxy=$root/build/release/proxy/baton-proxy
-engine=$root/build/release/agent/engine/baton-engine
-echo "built in $((SECONDS - begin)) s"
+proxy=$build/proxy/baton-proxy
+engine=$build/agent/engine/baton-engine
 
 step="starting the engines and the proxy"
 say "starting two prefill engines, two decode engines and the proxy"
@@ -217,7 +259,7 @@ wait_for 30 "prefill and decode engines are introduced" \
 echo "ready: every prefill engine was introduced to every decode engine"
 
 step="streaming an answer"
-say "one chat request, streamed (each line as it arrives)"
+say "one chat request, streamed (each event as it arrives)"
 page=$(printf 'The quick start of Baton sends a page of text to be read. %.0s' {1..150})
 cat >"$work/request.json" <<JSON
 {"model": "baton", "stream": true, "max_tokens": 24, "messages": [
@@ -227,17 +269,14 @@ JSON
 echo "\$ curl -N http://$address/v1/chat/completions -d @request.json   # $(wc -c <"$work/request.json") bytes"
 curl -NsS --fail-with-body --max-time 60 "http://$address/v1/chat/completions" \
     -H 'Content-Type: application/json' -d "@$work/request.json" |
-    tee "$work/answer.txt" |
-    while IFS= read -r line; do
-        [[ -n $line ]] && printf '%s\n' "${line:0:160}"
-    done
+    tee "$work/answer.txt" | show_events
 grep -q '^data: \[DONE\]' "$work/answer.txt"
 
 step="reading the handoff's time line"
 say "the handoff's time line (http://$admin/handoffs)"
 wait_for 10 "the handoff has ended" handoff_ended
 curl -fsS "http://$admin/handoffs" >"$work/handoffs.json"
-time_line 1 <"$work/handoffs.json"
+time_line <"$work/handoffs.json"
 say "the proxy's access log"
 wait_for 10 "the access log has the request" grep -q chat/completions "$work/access.log"
 grep chat/completions "$work/access.log" | tail -1

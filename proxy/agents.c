@@ -87,8 +87,8 @@ static enum bt_status read_key(const char *path, struct bt_str *key_p)
     char *copy;
 
     if (file == NULL) {
-        bt_log(BT_LOG_ERROR, path, "the key file cannot be opened: %s",
-               strerror(errno));
+        bt_log(BT_LOG_ERROR, path, "the key file cannot be opened: errno %d",
+               errno);
         return BT_ERR_SYSTEM;
     }
     if (fgets(text, sizeof(text), file) == NULL) {

@@ -27,7 +27,7 @@ struct agents_options {
     struct bt_metrics *stats;
     /* Before an agent's bytes are read: what workers posted comes first. */
     void (*on_reading)(void *owner);
-    void (*on_room)(void *owner); /* an engine has more free blocks */
+    void (*on_room)(void *owner); /* an engine has more to offer */
     void *owner;
 };
 

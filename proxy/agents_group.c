@@ -193,6 +193,10 @@ static void publish_engine(const struct agent_group *group,
         atomic_store(&engine->boot, group->boot);
         atomic_store(&engine->is_linked, true);
     }
+    if (serves && !served) {
+        /* Who waits for this engine may look again. */
+        group->agents->options.on_room(group->agents->options.owner);
+    }
     if (serves != served) {
         bt_log(serves || group->agents->is_closing ? BT_LOG_INFO : BT_LOG_WARN,
                group->url, "%s",

@@ -497,13 +497,27 @@ static bool handoff_is_good(const struct exchange *x)
     return !x->hold_ended && x->is_begun;
 }
 
+/* Did D fail for want of P's blocks? Then P is the one to avoid. */
+static bool prefill_is_to_blame(const struct exchange *x)
+{
+    return is_baton(x) && wants_prefill(x) && x->params.len > 0 &&
+           !x->is_pulled &&
+           (x->hold_ended || !engine_is_usable(x->prefill_engine));
+}
+
 /* Another D, with the same handoff where it is good, else P and D anew. */
 static bool decode_elsewhere(struct exchange *x)
 {
-    const bool keeps = wants_prefill(x) && handoff_is_good(x);
+    const bool is_blameless = prefill_is_to_blame(x);
+    const bool keeps = wants_prefill(x) && !is_blameless && handoff_is_good(x);
     struct route_choice choice = {0};
 
-    avoid(x, x->decode_engine);
+    if (is_blameless) {
+        x->avoid_count = 0; /* no D is to blame, nor was one before */
+        avoid(x, x->prefill_engine);
+    } else {
+        avoid(x, x->decode_engine);
+    }
     if (pick(x, keeps ? x->prefill_engine : NULL, &choice) != ROUTE_FOUND ||
         !take_attempt(x, LEG_DECODE)) {
         return false;

@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define DIRECT_BYTES (16 * BT_KIB)
+#define UNSENT_MAX   (64 * BT_KIB)
+
 enum path {
     PATH_UNKNOWN,
     PATH_COMPLETIONS,
@@ -29,6 +32,9 @@ struct client {
     struct sink sink;
     struct exchange *exchange; /* NULL: none, or it needs us no more */
     struct models *models;
+    struct bt_buf unsent; /* body bytes of this turn, one write */
+    struct bt_deferred flush;
+    bool is_full;     /* the connection is above high water */
     bool is_answered; /* the current request was refused or served here */
     uint64_t content_length;
     bool has_length;
@@ -58,10 +64,57 @@ static void sink_head(struct sink *sink, unsigned code, struct bt_str fields)
                              BT_HTTP_CHUNKED, 0);
 }
 
+static void write_body(struct client *client, const struct iovec *iov,
+                       int count)
+{
+    if (bt_http_conn_answer_body(client->conn, iov, count) == BT_AGAIN) {
+        client->is_full = true;
+    }
+}
+
+static void flush(struct client *client)
+{
+    bt_deferred_clear(&client->flush);
+    if (client->unsent.len > 0 && client->conn != NULL) {
+        const struct iovec iov = {client->unsent.data + client->unsent.at,
+                                  client->unsent.len};
+
+        write_body(client, &iov, 1);
+        bt_buf_clear(&client->unsent);
+    }
+}
+
+static void on_flush(struct bt_deferred *deferred)
+{
+    flush(bt_container_of(deferred, struct client, flush));
+}
+
+/*
+ * An engine that frames each event as a chunk gives a piece for each: they are
+ * collected until the turn ends, so that what arrived together leaves
+ * together. Large pieces are written as they are.
+ */
 static enum bt_status sink_body(struct sink *sink, const struct iovec *iov,
                                 int count)
 {
-    return bt_http_conn_answer_body(client_of(sink)->conn, iov, count);
+    struct client *const client = client_of(sink);
+    size_t size = 0;
+
+    for (int i = 0; i < count; i++) {
+        size += iov[i].iov_len;
+    }
+    if (size >= DIRECT_BYTES || client->unsent.len + size > UNSENT_MAX ||
+        !bt_buf_reserve(&client->unsent, size)) {
+        flush(client);
+        write_body(client, iov, count);
+        return client->is_full ? BT_AGAIN : BT_OK;
+    }
+    for (int i = 0; i < count; i++) {
+        bt_buf_append(&client->unsent,
+                      bt_str_span(iov[i].iov_base, iov[i].iov_len));
+    }
+    bt_loop_defer(client->worker->loop, &client->flush);
+    return client->is_full ? BT_AGAIN : BT_OK;
 }
 
 static void sink_end(struct sink *sink)
@@ -69,6 +122,7 @@ static void sink_end(struct sink *sink)
     struct client *const client = client_of(sink);
 
     client->exchange = NULL;
+    flush(client);
     bt_http_conn_answer_end(client->conn);
 }
 
@@ -78,6 +132,7 @@ static void sink_cut(struct sink *sink)
 
     client->exchange = NULL;
     client->models = NULL;
+    flush(client);
     bt_http_conn_answer_cut(client->conn);
 }
 
@@ -368,6 +423,7 @@ static void on_head(void *owner, const struct bt_http_head *head)
     const enum path path = path_of(head->path);
 
     client->is_answered = false;
+    client->is_full = false;
     client->has_length = false;
     if (check_head(client, head, path)) {
         return;
@@ -449,7 +505,10 @@ static void tell(struct client *client, enum exchange_event_kind kind)
 
 static void on_room(void *owner)
 {
-    tell(owner, XE_ROOM);
+    struct client *const client = owner;
+
+    client->is_full = false;
+    tell(client, XE_ROOM);
 }
 
 static void leave(struct client *client)
@@ -458,6 +517,8 @@ static void leave(struct client *client)
     const struct exchange_event event = {.kind = XE_CLIENT_GONE};
 
     client->exchange = NULL;
+    bt_deferred_clear(&client->flush);
+    bt_buf_clear(&client->unsent);
     models_cancel(&client->models);
     if (x != NULL) {
         exchange_on(x, &event);
@@ -484,7 +545,10 @@ static void on_bad(void *owner, unsigned code, const char *reason)
 
 static void destroy(struct bt_grave *grave)
 {
-    free(bt_container_of(grave, struct client, grave));
+    struct client *const client = bt_container_of(grave, struct client, grave);
+
+    bt_buf_fini(&client->unsent);
+    free(client);
 }
 
 static void bury(struct client *client)
@@ -534,6 +598,7 @@ void client_open(struct worker *worker, int fd)
     }
     client->worker = worker;
     client->sink.ops = &SINK_OPS;
+    client->flush.on_run = on_flush;
     if (bt_http_conn_open(worker->loop, fd, &worker->conn_options, &EVENTS,
                           client, &client->conn) != BT_OK) {
         free(client);

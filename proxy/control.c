@@ -18,7 +18,9 @@
 #include "proxy/handoffs.h"
 #include "proxy/probe.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 
 #define WAITERS_MAX 1024
@@ -31,6 +33,7 @@ enum order_kind {
     ORDER_RELEASE,
     ORDER_FIRST_TOKEN,
     ORDER_WANT_ROOM,
+    ORDER_FORGET,
     ORDER_STOP,
 };
 
@@ -44,6 +47,10 @@ struct control_order {
         uint64_t us;
         const struct engine *decode;
         struct bt_mailbox *worker;
+        struct {
+            struct bt_mailbox *worker;
+            sem_t *done;
+        } forget;
         struct {
             enum release_reason reason;
             bool cancel_decode;
@@ -104,6 +111,20 @@ static void want_room(struct control *control, struct bt_mailbox *worker)
     if (control->waiter_count < WAITERS_MAX) {
         control->waiters[control->waiter_count++] = worker;
     }
+}
+
+static void forget_worker(struct control *control,
+                          const struct bt_mailbox *worker)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < control->waiter_count; i++) {
+        if (control->waiters[i] != worker) {
+            control->waiters[kept++] = control->waiters[i];
+        }
+    }
+    control->waiter_count = kept;
+    handoffs_forget_worker(control->handoffs, worker);
 }
 
 /* --- between handoffs and agents --- */
@@ -188,6 +209,9 @@ static void take_order(struct control *control,
     case ORDER_WANT_ROOM:
         want_room(control, order->is.worker);
         break;
+    case ORDER_FORGET:
+        forget_worker(control, order->is.forget.worker);
+        break;
     case ORDER_STOP:
         bt_loop_stop(control->loop);
         break;
@@ -200,6 +224,11 @@ static void on_mail(void *owner, struct bt_mail *mail)
         bt_container_of(mail, struct control_order, mail);
 
     take_order(owner, order);
+    if (order->kind == ORDER_FORGET) {
+        /* It lies on the stack of its sender, who goes on now. */
+        (void)sem_post(order->is.forget.done);
+        return;
+    }
     free(order);
 }
 
@@ -287,6 +316,24 @@ void control_want_room(struct control *control, struct bt_mailbox *worker)
         order->is.worker = worker;
         post(control, order);
     }
+}
+
+void control_forget_worker(struct control *control, struct bt_mailbox *worker)
+{
+    struct control_order order = {.kind = ORDER_FORGET};
+    sem_t done;
+
+    if (!control->is_running) {
+        forget_worker(control, worker);
+        return;
+    }
+    (void)sem_init(&done, 0, 0);
+    order.is.forget.worker = worker;
+    order.is.forget.done = &done;
+    post(control, &order);
+    while (sem_wait(&done) != 0 && errno == EINTR) {
+    }
+    (void)sem_destroy(&done);
 }
 
 /* --- life --- */

@@ -100,5 +100,11 @@ void control_handoff_first_token(struct control *control, struct handoff_id id,
                                  uint64_t ttft_us);
 /* The worker's admission queue waits for room: NEWS_ROOM when it changes. */
 void control_want_room(struct control *control, struct bt_mailbox *worker);
+/*
+ * A worker ends: when this returns, nothing is posted to its mailbox any more,
+ * and what it left of handoffs is released. Waits for the control thread. To
+ * be called before the mailbox is closed, from the thread that started control.
+ */
+void control_forget_worker(struct control *control, struct bt_mailbox *worker);
 
 #endif

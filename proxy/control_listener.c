@@ -6,7 +6,6 @@
 #include "common/log.h"
 
 #include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
 #define ACCEPTS_A_TURN 16
@@ -42,8 +41,8 @@ static void on_readable(void *owner)
         }
     }
     if (is_shortage(error)) {
-        bt_log(BT_LOG_ERROR, listener->address, "cannot accept: %s",
-               strerror(error));
+        bt_log(BT_LOG_ERROR, listener->address, "cannot accept: errno %d",
+               error);
         bt_watch_pause(listener->watch, true);
         bt_timer_set(&listener->rest, REST_MS);
     }
@@ -70,9 +69,8 @@ enum bt_status control_listener_open(struct control_listener *listener,
                                &listener->watch);
     }
     if (status != BT_OK) {
-        bt_log(BT_LOG_ERROR, what, "cannot listen on %s: %s%s%s", addr,
-               bt_status_text(status), status == BT_ERR_SYSTEM ? ": " : "",
-               status == BT_ERR_SYSTEM ? strerror(errno) : "");
+        bt_log(BT_LOG_ERROR, what, "cannot listen on %s: %s (errno %d)", addr,
+               bt_status_text(status), status == BT_ERR_SYSTEM ? errno : 0);
         control_listener_close(listener);
         return status;
     }

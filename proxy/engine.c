@@ -268,6 +268,9 @@ static bool address_bytes(struct bt_str text, unsigned char bytes[16])
 {
     char copy[INET6_ADDRSTRLEN];
 
+    if (text.ptr == NULL) {
+        return false;
+    }
     if (text.len >= 2 && text.ptr[0] == '[' && text.ptr[text.len - 1] == ']') {
         text = bt_str_span(text.ptr + 1, text.len - 2);
     }
@@ -396,6 +399,33 @@ static bool any_usable(struct engine *const *engines, size_t count)
     return false;
 }
 
+static bool has_pair(const struct engine *decode, const struct pool *pool)
+{
+    for (size_t i = 0; i < pool->prefill_count; i++) {
+        const struct engine *const prefill = pool->prefill[i];
+
+        if (engine_is_usable(prefill) && atomic_load(&prefill->is_linked) &&
+            atomic_load(&decode->pair_ready[prefill->id])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Connector baton: a usable D can read from a usable P. */
+static bool any_pair(const struct pool *pool)
+{
+    for (size_t i = 0; i < pool->decode_count; i++) {
+        const struct engine *const decode = pool->decode[i];
+
+        if (engine_is_usable(decode) && atomic_load(&decode->is_linked) &&
+            has_pair(decode, pool)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool registry_is_ready(const struct registry *registry, const char **why_p)
 {
     for (size_t i = 0; i < registry->pool_count; i++) {
@@ -411,6 +441,13 @@ bool registry_is_ready(const struct registry *registry, const char **why_p)
             pool->conf->handoff.on_failure != ON_FAILURE_LOCAL &&
             !any_usable(pool->prefill, pool->prefill_count)) {
             *why_p = "no prefill engine is usable";
+            return false;
+        }
+        if (needs_prefill && pool->conf->connector == CONNECTOR_BATON &&
+            pool->conf->handoff.on_failure != ON_FAILURE_LOCAL &&
+            !any_pair(pool)) {
+            *why_p = "no prefill and decode engine are connected to each "
+                     "other yet";
             return false;
         }
     }

@@ -308,8 +308,9 @@ static void send_answer(struct exchange *x, unsigned code,
     sink->ops->answer(sink, code, bt_buf_str(fields), bt_buf_str(body));
 }
 
-void exchange_refuse(struct exchange *x, enum fault fault, unsigned status,
-                     struct bt_str detail)
+/* An error body of ours; the exchange itself goes on. */
+static void send_fault(struct exchange *x, enum fault fault, unsigned status,
+                       struct bt_str detail)
 {
     const unsigned code = status != 0 ? status : fault_status(fault);
     struct bt_buf fields = {0};
@@ -328,6 +329,12 @@ void exchange_refuse(struct exchange *x, enum fault fault, unsigned status,
     send_answer(x, code, &fields, &body);
     bt_buf_fini(&fields);
     bt_buf_fini(&body);
+}
+
+void exchange_refuse(struct exchange *x, enum fault fault, unsigned status,
+                     struct bt_str detail)
+{
+    send_fault(x, fault, status, detail);
     exchange_settle(x);
 }
 
@@ -363,6 +370,7 @@ static bool take_news(struct exchange *x, const struct control_news *news)
         return false;
     case NEWS_PULL_FAILED:
         x->pull = *news;
+        x->hold_ended = x->hold_ended || news->blames_prefill;
         return false;
     case NEWS_D_LOST:
         x->pull = *news;
@@ -928,18 +936,17 @@ struct exchange *exchange_open(struct worker *worker, struct sink *sink,
 
 void exchange_abort(struct exchange *x)
 {
-    struct sink *const sink = x->sink;
-
     if (x->state == XS_DONE) {
         return;
     }
-    if (x->fault == FAULT_NONE && !x->is_concluded) {
+    if (x->sink != NULL && x->relay.committed) {
         x->fault = FAULT_SHUT_DOWN;
-        x->code = x->relay.committed ? x->relay.code : 503;
+        x->code = x->relay.code;
+        relay_break(&x->relay, FAULT_SHUT_DOWN);
+    } else if (x->sink != NULL) {
+        send_fault(x, FAULT_SHUT_DOWN, 0, (struct bt_str){0});
     }
-    x->sink = NULL;
-    if (sink != NULL) {
-        sink->ops->cut(sink);
+    if (x->state != XS_DONE) {
+        finish(x);
     }
-    finish(x);
 }

@@ -97,6 +97,10 @@ static struct control_news *news_new(const struct handoff *handoff,
 static void tell(struct handoffs *handoffs, const struct handoff *handoff,
                  struct control_news *news)
 {
+    if (handoff->worker == NULL) {
+        free(news);
+        return;
+    }
     handoffs->events->on_news(handoffs->owner, handoff->worker, news);
 }
 
@@ -308,23 +312,48 @@ void handoffs_release(struct handoffs *handoffs, struct handoff_id id,
     (void)settle(handoffs, handoff);
 }
 
+/* The one of that id among those that ended last. */
+static struct handoff *find_ended(const struct handoffs *handoffs,
+                                  struct handoff_id id)
+{
+    for (size_t i = 0; i < HANDOFFS_RECENT_MAX && i < handoffs->recent_count;
+         i++) {
+        struct handoff *const handoff = &handoffs->recent[i];
+
+        if (handoff->id.lo == id.lo && handoff->id.hi == id.hi) {
+            return handoff;
+        }
+    }
+    return NULL;
+}
+
 void handoffs_first_token(struct handoffs *handoffs, struct handoff_id id,
                           uint64_t ttft_us)
 {
     struct handoff *handoff = find(handoffs, id);
 
     /* Most have ended by then: D's first token comes after its pull. */
-    for (size_t i = 0; handoff == NULL && i < HANDOFFS_RECENT_MAX &&
-                       i < handoffs->recent_count;
-         i++) {
-        struct handoff *const old = &handoffs->recent[i];
-
-        if (old->id.lo == id.lo && old->id.hi == id.hi) {
-            handoff = old;
-        }
+    if (handoff == NULL) {
+        handoff = find_ended(handoffs, id);
     }
     if (handoff != NULL) {
         handoff->ttft_us = ttft_us;
+    }
+}
+
+void handoffs_forget_worker(struct handoffs *handoffs,
+                            const struct bt_mailbox *worker)
+{
+    struct handoff *handoff = TAILQ_FIRST(&handoffs->live);
+
+    while (handoff != NULL) {
+        struct handoff *const next = TAILQ_NEXT(handoff, by_age);
+
+        if (handoff->worker == worker) {
+            handoff->worker = NULL;
+            handoffs_release(handoffs, handoff->id, RELEASE_CANCELLED, true);
+        }
+        handoff = next;
     }
 }
 
@@ -493,6 +522,26 @@ static void add_pull(struct handoffs *handoffs, struct handoff *handoff,
                               report->proof_us);
 }
 
+/*
+ * D's first token can be quicker than its agent's report: the handoff was
+ * released by it, and has ended. The time line still shows the pull.
+ */
+static void note_late_pull(struct handoffs *handoffs,
+                           const struct handoff_place *from,
+                           const struct handoff_report *report)
+{
+    struct handoff *const handoff = find_ended(handoffs, report->id);
+    const uint64_t bit = rank_bit(from->rank);
+
+    if (handoff == NULL || handoff->decode == NULL ||
+        !place_is(from, handoff->decode) || (handoff->pulled & bit) != 0) {
+        return;
+    }
+    handoff->pulled |= bit;
+    handoff->pulled_us = now_of(handoffs);
+    add_pull(handoffs, handoff, report);
+}
+
 static bool all_pulled(const struct handoffs *handoffs,
                        const struct handoff *handoff)
 {
@@ -511,7 +560,11 @@ enum handoff_answer handoffs_pulled(struct handoffs *handoffs,
     struct handoff *const handoff = find_decode(handoffs, from, report->id);
     const uint64_t bit = rank_bit(from->rank);
 
-    if (handoff == NULL || (handoff->pulled & bit) != 0) {
+    if (handoff == NULL) {
+        note_late_pull(handoffs, from, report);
+        return HANDOFF_ANSWER_ACK;
+    }
+    if ((handoff->pulled & bit) != 0) {
         return HANDOFF_ANSWER_ACK;
     }
     handoff->pulling |= bit;
@@ -549,12 +602,12 @@ enum handoff_answer handoffs_pull_failed(struct handoffs *handoffs,
 {
     struct handoff *const handoff = find_decode(handoffs, from, report->id);
 
-    if (handoff == NULL) {
-        return HANDOFF_ANSWER_ACK;
-    }
     control_stat_add(
         handoffs->stats, CONTROL_STAT_PULL_FAILURES,
         control_stat_label(CONTROL_STAT_PULL_FAILURES, report->reason), 1);
+    if (handoff == NULL) {
+        return HANDOFF_ANSWER_ACK;
+    }
     copy_word(handoff->failure, sizeof(handoff->failure), report->reason);
     if (!handoff->told_pull_failed) {
         handoff->told_pull_failed = true;

@@ -40,7 +40,7 @@ struct handoff {
 
     struct handoff_id id;
     uint64_t exchange;
-    struct bt_mailbox *worker;
+    struct bt_mailbox *worker; /* NULL: it ended */
     struct engine *prefill;
     const struct engine *decode; /* the current one; NULL: none yet */
     char request_id[64];
@@ -135,6 +135,10 @@ void handoffs_release(struct handoffs *handoffs, struct handoff_id id,
                       enum release_reason reason, bool cancel_decode);
 void handoffs_first_token(struct handoffs *handoffs, struct handoff_id id,
                           uint64_t ttft_us);
+
+/* A worker ended: no news for it any more; what it did not release is. */
+void handoffs_forget_worker(struct handoffs *handoffs,
+                            const struct bt_mailbox *worker);
 
 /* --- agents' reports --- */
 

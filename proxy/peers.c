@@ -13,6 +13,18 @@ static bool role_has(const struct agent_link *link, enum agent_role role)
     return link->hello.role == role || link->hello.role == AGENT_ROLE_BOTH;
 }
 
+/* Does this group decode in that pool? */
+static bool decodes_in(const struct agent_group *group, const struct pool *pool)
+{
+    for (size_t i = 0; i < group->engine_count; i++) {
+        if (group->engines[i]->role == ENGINE_DECODE &&
+            group->engines[i]->pool == pool) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Is there a pool in which `a` prefills for `b`? */
 static bool groups_pair(const struct agent_group *a,
                         const struct agent_group *b)
@@ -21,17 +33,12 @@ static bool groups_pair(const struct agent_group *a,
         return false;
     }
     for (size_t i = 0; i < a->engine_count; i++) {
-        const struct engine *const prefill = a->engines[i];
+        const struct engine *const engine = a->engines[i];
 
-        if (prefill->role != ENGINE_PREFILL ||
-            prefill->pool->conf->connector != CONNECTOR_BATON) {
-            continue;
-        }
-        for (size_t j = 0; j < b->engine_count; j++) {
-            if (b->engines[j]->role == ENGINE_DECODE &&
-                b->engines[j]->pool == prefill->pool) {
-                return true;
-            }
+        if (engine->role == ENGINE_PREFILL &&
+            engine->pool->conf->connector == CONNECTOR_BATON &&
+            decodes_in(b, engine->pool)) {
+            return true;
         }
     }
     return false;
@@ -269,6 +276,9 @@ static void publish_pair(struct agents *agents, const struct engine *prefill,
         return;
     }
     atomic_store(&decode->pair_ready[prefill->id], is_ready);
+    if (is_ready) {
+        agents->options.on_room(agents->options.owner);
+    }
     bt_log(BT_LOG_INFO, decode->url.normal, "%s %s",
            is_ready ? "is paired with" : "is no longer paired with",
            prefill->url.normal);

@@ -169,8 +169,12 @@ static enum bt_status open_all(struct probes *probes, struct registry *registry)
         if (status != BT_OK) {
             return status;
         }
-        /* Spread over the interval. */
-        bt_timer_set(&probes->items[i].timer, i * probes->interval_ms / count);
+        /* Spread over the interval. Probes speak no TLS: such an engine is
+         * known by its calls alone. */
+        if (!registry->engines[i].url.is_tls) {
+            bt_timer_set(&probes->items[i].timer,
+                         i * probes->interval_ms / count);
+        }
     }
     return BT_OK;
 }

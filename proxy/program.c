@@ -23,7 +23,7 @@
 struct program_run {
     struct program program;
     struct bt_loop *loop;
-    struct bt_watch *signals[2];
+    struct bt_watch *signals[3];
     struct worker **workers;
     struct bt_metrics **metrics; /* of the workers */
     size_t worker_count;
@@ -62,7 +62,7 @@ static enum bt_status first_socket(struct program_run *run, size_t index,
     }
     if (status != BT_OK) {
         bt_log(BT_LOG_ERROR, text, "cannot listen: %s",
-               status == BT_ERR_SYSTEM ? strerror(errno)
+               status == BT_ERR_SYSTEM ? strerrordesc_np(errno)
                                        : bt_status_text(status));
     }
     return status;
@@ -172,6 +172,11 @@ static void on_signal(void *owner, int signal_number)
 {
     struct program_run *const run = owner;
 
+    if (signal_number == SIGHUP) {
+        bt_log(BT_LOG_WARN, NULL,
+               "HUP: the configuration is read at start only; nothing changes");
+        return;
+    }
     run->terms++;
     atomic_store(&run->program.is_draining, true);
     bt_log(BT_LOG_INFO, NULL, "signal %d: %s", signal_number,
@@ -187,7 +192,7 @@ static void on_signal(void *owner, int signal_number)
 
 static enum bt_status open_loop(struct program_run *run)
 {
-    const int numbers[] = {SIGTERM, SIGINT};
+    const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
     enum bt_status status = bt_loop_open(&run->loop);
 
     if (status == BT_OK) {

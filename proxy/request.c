@@ -260,12 +260,55 @@ static void read_tool_choice(struct request *request,
                             bt_str_eq(value->text, BT_STR("\"required\"")));
 }
 
+/* How a member's value makes a request one for D alone. */
+enum odd {
+    ODD_NEVER,
+    ODD_SEVERAL,  /* anything but one, or null */
+    ODD_ON,       /* anything but false or null */
+    ODD_NOT_NULL, /* anything but null */
+};
+
+struct odd_row {
+    enum odd odd;
+    enum route_reason reason;
+};
+
+static const struct odd_row ODD_ROWS[MEMBER_COUNT] = {
+    [MEMBER_N] = {ODD_SEVERAL, ROUTE_REASON_N},
+    [MEMBER_BEST_OF] = {ODD_SEVERAL, ROUTE_REASON_BEST_OF},
+    [MEMBER_ECHO] = {ODD_ON, ROUTE_REASON_ECHO},
+    [MEMBER_PROMPT_LOGPROBS] = {ODD_NOT_NULL, ROUTE_REASON_PROMPT_LOGPROBS},
+    [MEMBER_USE_BEAM_SEARCH] = {ODD_ON, ROUTE_REASON_BEAM},
+    [MEMBER_PROMPT_EMBEDS] = {ODD_NOT_NULL, ROUTE_REASON_PROMPT_EMBEDS},
+};
+
+static bool is_odd(enum odd odd, const struct bt_json_value *value)
+{
+    switch (odd) {
+    case ODD_NEVER:
+        return false;
+    case ODD_SEVERAL:
+        return is_several(value);
+    case ODD_ON:
+        return is_on(value);
+    case ODD_NOT_NULL:
+        return value->type != BT_JSON_NULL;
+    }
+    return false;
+}
+
 /* What routing needs to know of a member. */
 static void read_fact(struct walk *walk, enum member member,
                       const struct bt_json_value *value)
 {
     struct request *const request = walk->request;
 
+    if (member >= MEMBER_COUNT) {
+        return;
+    }
+    if (is_odd(ODD_ROWS[member].odd, value)) {
+        set_reason(request, ODD_ROWS[member].reason);
+    }
     if (member == MEMBER_MODEL) {
         read_model(walk, value);
     } else if (member == MEMBER_PROMPT &&
@@ -275,19 +318,6 @@ static void read_fact(struct walk *walk, enum member member,
         read_messages(request, value->text);
     } else if (member == MEMBER_STREAM) {
         request->stream = value->type == BT_JSON_TRUE;
-    } else if (member == MEMBER_N && is_several(value)) {
-        set_reason(request, ROUTE_REASON_N);
-    } else if (member == MEMBER_BEST_OF && is_several(value)) {
-        set_reason(request, ROUTE_REASON_BEST_OF);
-    } else if (member == MEMBER_ECHO && is_on(value)) {
-        set_reason(request, ROUTE_REASON_ECHO);
-    } else if (member == MEMBER_PROMPT_LOGPROBS &&
-               value->type != BT_JSON_NULL) {
-        set_reason(request, ROUTE_REASON_PROMPT_LOGPROBS);
-    } else if (member == MEMBER_USE_BEAM_SEARCH && is_on(value)) {
-        set_reason(request, ROUTE_REASON_BEAM);
-    } else if (member == MEMBER_PROMPT_EMBEDS && value->type != BT_JSON_NULL) {
-        set_reason(request, ROUTE_REASON_PROMPT_EMBEDS);
     } else if (member == MEMBER_TOOL_CHOICE) {
         read_tool_choice(request, value);
     }
@@ -315,30 +345,26 @@ static void edit_prefill(struct request *request, enum member member,
     }
 }
 
-/* Private members inside a top-level extra_body go on both legs. */
-static void edit_extra_body(struct walk *walk, const struct bt_json_member *m)
+/* Private members inside a top-level extra_body go. */
+static void edit_inner(struct walk *walk, struct request_edit *edit,
+                       const struct bt_json_member *m)
 {
-    struct request_edit *const edits[] = {&walk->request->prefill,
-                                          &walk->request->decode};
+    struct bt_json_splice *const splice = &edit->splice;
+    struct bt_json_level level;
+    struct bt_json_iter it;
+    struct bt_json_member inner;
 
-    for (size_t i = 0; i < BT_ARRAY_LEN(edits); i++) {
-        struct bt_json_splice *const splice = &edits[i]->splice;
-        struct bt_json_level level;
-        struct bt_json_iter it;
-        struct bt_json_member inner;
-
-        bt_json_level_open(&level, m->value.text);
-        bt_json_iter_object(&it, m->value.text);
-        while (bt_json_next_member(&it, &inner)) {
-            if (is_private(member_of(inner.name, walk->arena))) {
-                walk->seen |= SEEN(MEMBER_DISAGG);
-                bt_json_level_drop(&level, splice, &inner);
-            } else {
-                bt_json_level_keep(&level, splice, &inner);
-            }
+    bt_json_level_open(&level, m->value.text);
+    bt_json_iter_object(&it, m->value.text);
+    while (bt_json_next_member(&it, &inner)) {
+        if (is_private(member_of(inner.name, walk->arena))) {
+            walk->seen |= SEEN(MEMBER_DISAGG);
+            bt_json_level_drop(&level, splice, &inner);
+        } else {
+            bt_json_level_keep(&level, splice, &inner);
         }
-        bt_json_level_close(&level, splice, m->end - 1, (struct bt_str){0});
     }
+    bt_json_level_close(&level, splice, m->end - 1, (struct bt_str){0});
 }
 
 static void read_member(struct walk *walk, const struct bt_json_member *m)
@@ -362,7 +388,8 @@ static void read_member(struct walk *walk, const struct bt_json_member *m)
         bt_json_level_keep(&request->decode.level, &request->decode.splice, m);
     }
     if (member == MEMBER_EXTRA_BODY && m->value.type == BT_JSON_OBJECT) {
-        edit_extra_body(walk, m);
+        edit_inner(walk, &request->prefill, m);
+        edit_inner(walk, &request->decode, m);
     }
     read_fact(walk, member, &m->value);
 }
@@ -473,31 +500,36 @@ bool request_has_private(const struct request *request)
     return request->private_seen;
 }
 
+static void put(char **at, struct bt_str text)
+{
+    if (text.len > 0) {
+        memcpy(*at, text.ptr, text.len);
+        *at += text.len;
+    }
+}
+
 void request_close_edit(const struct request *request,
                         struct request_edit *edit, struct bt_arena *arena,
                         struct bt_str params)
 {
+    const struct bt_str name = BT_STR("\"kv_transfer_params\":");
     struct bt_json_level level = edit->level;
     struct bt_str members = edit->members;
 
     if (params.len > 0) {
-        const size_t size = members.len + params.len + 32;
-        char *const text = bt_arena_alloc(arena, size);
-        size_t len = 0;
+        char *const text =
+            bt_arena_alloc(arena, members.len + name.len + params.len + 1);
+        char *at = text;
 
         if (text == NULL) {
             edit->splice.failed = true;
             return;
         }
-        if (members.len > 0) {
-            memcpy(text, members.ptr, members.len);
-            text[members.len] = ',';
-            len = members.len + 1;
-        }
-        memcpy(text + len, "\"kv_transfer_params\":", 21);
-        len += 21;
-        memcpy(text + len, params.ptr, params.len);
-        members = bt_str_span(text, len + params.len);
+        put(&at, members);
+        put(&at, members.len > 0 ? BT_STR(",") : BT_STR(""));
+        put(&at, name);
+        put(&at, params);
+        members = bt_str_span(text, (size_t)(at - text));
     }
     edit->splice.count = edit->count;
     bt_json_level_close(&level, &edit->splice, request->close, members);

@@ -9,16 +9,16 @@
 #include "proxy/listener.h"
 #include "proxy/models.h"
 
-#include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #define IDLE_CONNECTIONS 64
 #define QUEUE_LOOK_MS    20 /* other workers' engines may have got room */
-#define BUDGET_CALL      100
+#define BUDGET_CALL      INT64_C(100)
 #define BUDGET_MAX       (20 * BUDGET_CALL)
-#define TOKEN_UNIT       256
+#define TOKEN_UNIT       UINT64_C(256)
 #define TOKEN_START      (4 * TOKEN_UNIT)
 
 /* Orders of the main thread. News come as struct control_news, whose first
@@ -48,12 +48,12 @@ static struct worker_box *box_of(struct worker *worker)
 uint64_t worker_random(struct worker *worker)
 {
     if (worker->random_left == 0) {
-        if (RAND_bytes((unsigned char *)worker->random,
-                       (int)sizeof(worker->random)) != 1) {
-            /* Without a random source no id is safe to give out. */
-            bt_log(BT_LOG_ERROR, NULL, "no random bytes can be had");
-            abort();
-        }
+        ssize_t got;
+
+        do {
+            /* Once seeded, up to 256 bytes always come whole. */
+            got = getrandom(worker->random, sizeof(worker->random), 0);
+        } while (got != (ssize_t)sizeof(worker->random));
         worker->random_left = BT_ARRAY_LEN(worker->random);
     }
     return worker->random[--worker->random_left];

@@ -68,7 +68,7 @@ struct worker {
     int64_t *budgets;          /* by pool, in hundredths of a call */
     uint64_t *bytes_per_token; /* by pool, in 1/256 */
     unsigned *releases;        /* by engine: release calls open at this D */
-    uint64_t random[64];
+    uint64_t random[32];       /* 256 bytes: see worker_random */
     size_t random_left;
     bool is_draining;
     struct bt_http_conn_options conn_options;
@@ -104,8 +104,8 @@ uint64_t worker_estimate_tokens(const struct worker *worker,
                                 const struct pool *pool, uint64_t bytes,
                                 uint64_t ids);
 /* The admission queue. */
-void worker_enqueue(struct worker *worker, struct exchange *exchange);
-void worker_dequeue(struct worker *worker, struct exchange *exchange);
+void worker_enqueue(struct worker *worker, struct exchange *x);
+void worker_dequeue(struct worker *worker, struct exchange *x);
 /* Lets waiting exchanges look again. */
 void worker_admit(struct worker *worker);
 /* Something ended: is the drained worker empty now? */

@@ -86,7 +86,7 @@ part() {
     return "$status"
 }
 
-# build PRESET TARGET…: configures and builds; one failed test if it does not.
+# build PRESET ARGUMENT…: configures and builds; one failed test if it does not.
 build() {
     local preset=$1 generator=()
     shift
@@ -234,7 +234,7 @@ fuzz_one() {
 }
 
 suite_fuzz() {
-    part "build fuzz" build fuzz || return 1
+    part "build fuzz" build fuzz --target fuzzers || return 1
     local target found=no
     for target in build/fuzz/tests/fuzz/fuzz_*; do
         [[ -f $target && -x $target ]] || continue

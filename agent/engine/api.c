@@ -54,7 +54,6 @@ struct client {
 
 struct api {
     struct exchange_env *env;
-    struct kv *kv;
     struct meter meter;
     int listener;
     struct bt_watch *watch;
@@ -538,6 +537,13 @@ static void open_client(struct api *api, int fd)
     }
 }
 
+static void tell_accept(int error)
+{
+    if (error != EAGAIN && error != ECONNABORTED && error != EINTR) {
+        bt_log(BT_LOG_WARN, "api", "accept: %s", strerrordesc_np(error));
+    }
+}
+
 static void on_listener(void *owner)
 {
     struct api *const api = owner;
@@ -547,10 +553,7 @@ static void on_listener(void *owner)
             accept4(api->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
         if (fd < 0) {
-            if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) {
-                bt_log(BT_LOG_WARN, "api", "accept: %s",
-                       strerrordesc_np(errno));
-            }
+            tell_accept(errno);
             return;
         }
         open_client(api, fd);
@@ -566,7 +569,6 @@ enum bt_status api_open(const struct api_options *options, struct api **api_p)
         return BT_ERR_NOMEM;
     }
     api->env = options->env;
-    api->kv = options->kv;
     api->started = (uint64_t)time(NULL);
     api->meter.env = options->env;
     api->meter.kv = options->kv;

@@ -106,6 +106,15 @@ static void refuse(struct exchange *exchange, unsigned code, const char *type,
 
 /* --- streams --- */
 
+static void pause_all(struct exchange *exchange, bool paused)
+{
+    for (uint32_t i = 0; i < exchange->count; i++) {
+        if (exchange->choices[i].seq != NULL) {
+            sched_pause(exchange->choices[i].seq, paused);
+        }
+    }
+}
+
 /* Sends what lies in `out`. */
 static void send_events(struct exchange *exchange)
 {
@@ -119,11 +128,7 @@ static void send_events(struct exchange *exchange)
     memcpy(&iov.iov_base, &bytes.ptr, sizeof(iov.iov_base));
     iov.iov_len = bytes.len;
     if (bt_http_conn_answer_body(exchange->conn, &iov, 1) == BT_AGAIN) {
-        for (uint32_t i = 0; i < exchange->count; i++) {
-            if (exchange->choices[i].seq != NULL) {
-                sched_pause(exchange->choices[i].seq, true);
-            }
-        }
+        pause_all(exchange, true);
     }
     bt_buf_clear(&exchange->out);
     exchange->events++;
@@ -371,7 +376,7 @@ static uint32_t *tokens_for(struct request *request, uint32_t index)
         prompt->tokens = NULL;
         return tokens;
     }
-    tokens = malloc(size);
+    tokens = calloc(prompt->count, sizeof(*tokens));
     if (tokens != NULL) {
         memcpy(tokens, prompt->tokens, size);
     }
@@ -601,9 +606,5 @@ void exchange_close(struct exchange **exchange)
 
 void exchange_room(struct exchange *exchange)
 {
-    for (uint32_t i = 0; i < exchange->count; i++) {
-        if (exchange->choices[i].seq != NULL) {
-            sched_pause(exchange->choices[i].seq, false);
-        }
-    }
+    pause_all(exchange, false);
 }

@@ -183,8 +183,10 @@ void fault_hang(uint64_t ms)
     struct timespec left = {.tv_sec = (time_t)(ms / 1000),
                             .tv_nsec = (long)(ms % 1000) * 1000000};
 
-    while (ms == 0) {
-        (void)pause();
+    if (ms == 0) {
+        for (;;) {
+            (void)pause();
+        }
     }
     while (nanosleep(&left, &left) != 0 && errno == EINTR) {
     }

@@ -68,14 +68,20 @@ static struct hold *find_hold(const struct handoff *handoff, baton_id id)
     return hold;
 }
 
+static void free_hold(struct hold *hold)
+{
+    for (uint32_t i = 0; i < hold->block_count; i++) {
+        kv_unhold(hold->handoff->kv, hold->blocks[i]);
+    }
+    free(hold->blocks);
+    free(hold);
+}
+
 /* Unlinks and frees the hold; its slot is free again, its blocks are. */
 static void end_hold(struct hold *hold)
 {
     struct handoff *const handoff = hold->handoff;
 
-    for (uint32_t i = 0; i < hold->block_count; i++) {
-        kv_unhold(handoff->kv, hold->blocks[i]);
-    }
     if (hold->prev == NULL) {
         handoff->holds = hold->next;
     } else {
@@ -90,8 +96,7 @@ static void end_hold(struct hold *hold)
         handoff->counts.holds_open--;
     }
     handoff->slots[handoff->slot_count++] = hold->slot;
-    free(hold->blocks);
-    free(hold);
+    free_hold(hold);
 }
 
 static void break_ranks(struct hold *hold, uint32_t from, uint32_t to)
@@ -650,8 +655,11 @@ void handoff_close(struct handoff **handoff)
         baton_agent_close(self->ranks[i].agent);
         bt_buf_fini(&self->ranks[i].info);
     }
-    while (self->holds != NULL) {
-        end_hold(self->holds);
+    for (struct hold *hold = self->holds; hold != NULL;) {
+        struct hold *const next = hold->next;
+
+        free_hold(hold);
+        hold = next;
     }
     free(self->slots);
     free(self->ranks);

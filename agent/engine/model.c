@@ -204,15 +204,16 @@ struct model_word model_next(uint64_t digest, uint64_t length, uint32_t choice)
 struct bt_str model_word_text(uint32_t id, bool is_first,
                               char text[MODEL_WORD_MAX])
 {
-    const char *const word = WORDS[id % WORD_COUNT];
+    const char *word = WORDS[id % WORD_COUNT];
     const uint32_t suffix = id / WORD_COUNT % SUFFIX_COUNT;
     size_t length = 0;
 
     if (!is_first) {
         text[length++] = ' ';
     }
-    memcpy(text + length, word, strlen(word));
-    length += strlen(word);
+    while (*word != '\0') {
+        text[length++] = *word++;
+    }
     if (suffix >= SUFFIX_COUNT - 2) {
         text[length++] = suffix == SUFFIX_COUNT - 1 ? '.' : ',';
     }

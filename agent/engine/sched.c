@@ -643,7 +643,7 @@ static void arm(struct sched *sched, uint64_t wait_us)
         when.it_value.tv_nsec = NO_WAIT_NS;
     }
     if (timerfd_settime(sched->timer, 0, &when, NULL) != 0) {
-        bt_log(BT_LOG_ERROR, "sched", "timer: %s", strerror(errno));
+        bt_log(BT_LOG_ERROR, "sched", "timer: %s", strerrordesc_np(errno));
     }
 }
 
@@ -721,13 +721,15 @@ enum bt_status sched_open(const struct sched_options *options,
 
 static void close_list(struct seq_list *list)
 {
-    while (list->first != NULL) {
-        struct seq *const seq = list->first;
+    struct seq *seq = list->first;
 
-        list_remove(seq);
+    while (seq != NULL) {
+        struct seq *const next = seq->next;
+
         bt_timer_clear(&seq->delay);
         give_blocks_back(seq);
         destroy_seq(&seq->grave);
+        seq = next;
     }
 }
 

@@ -1,20 +1,19 @@
 /*
  * The agent: what it opens, its native thread, and the public calls.
  */
-#include "agent/src/internal.h"
-
 #include "agent/src/cma.h"
+#include "agent/src/internal.h"
 #include "agent/src/options.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define INFO_MAX        (16 * BT_MIB)
-#define NAP_US          1000u
-#define REFUSALS_MAX    1000u
-#define TURNS_MAX       16
-#define LEASE_LOOK_US   5000u
+#define INFO_MAX      (16 * BT_MIB)
+#define NAP_US        1000u
+#define REFUSALS_MAX  1000u
+#define TURNS_MAX     16
+#define LEASE_LOOK_US 5000u
 
 /* --- the native thread --- */
 
@@ -58,6 +57,16 @@ static void shut(struct baton_agent *agent)
     bta_reactor_stop(agent->reactor);
 }
 
+static void occupancy_tell(struct baton_agent *agent)
+{
+    const uint64_t blocks = atomic_load(&agent->blocks_free);
+
+    if (agent->links != NULL && blocks != agent->blocks_free_told) {
+        agent->blocks_free_told = blocks;
+        bta_links_stats(agent->links, blocks);
+    }
+}
+
 static void on_wake(void *owner)
 {
     struct baton_agent *const agent = owner;
@@ -70,6 +79,7 @@ static void on_wake(void *owner)
     bta_pulls_wake(agent->pulls);
     bta_control_holds(agent);
     lease_look(agent);
+    occupancy_tell(agent);
 }
 
 static bool nap(struct baton_agent *agent)
@@ -158,8 +168,8 @@ static baton_status fabric_make(struct baton_agent *agent)
                       "%s is no address of this host: listening on loopback, "
                       "other hosts cannot read from here",
                       address);
-        status = bta_fabric_open(name, "127.0.0.1", &agent->log,
-                                 &agent->fabric);
+        status =
+            bta_fabric_open(name, "127.0.0.1", &agent->log, &agent->fabric);
     }
     return status;
 }
@@ -230,6 +240,8 @@ baton_status baton_agent_open(const baton_options *options,
     bta_card_init(&agent->card);
     atomic_init(&agent->is_closing, false);
     atomic_init(&agent->links_up, 0);
+    atomic_init(&agent->blocks_free, UINT64_MAX);
+    agent->blocks_free_told = UINT64_MAX;
     agent->lease_timer.on_due = on_lease;
     agent->nap.on_due = on_nap;
     if (!bta_events_init(&agent->events)) {
@@ -287,8 +299,7 @@ baton_status baton_region_add(baton_agent *agent, void *base, uint64_t length,
     if (agent == NULL || layout == NULL) {
         return BATON_ERR_ARGUMENT;
     }
-    if (agent->is_started ||
-        agent->options.role == BATON_ROLE_SCHEDULER) {
+    if (agent->is_started || agent->options.role == BATON_ROLE_SCHEDULER) {
         return BATON_ERR_STATE;
     }
     (void)device;
@@ -406,8 +417,8 @@ static baton_status modules_make(struct baton_agent *agent)
         .drain_ms = options->drain_ms,
         .has_checksum = options->checksum != 0,
     };
-    baton_status status = bta_holds_init(&agent->holds, &limits,
-                                         &agent->regions, &agent->events);
+    baton_status status =
+        bta_holds_init(&agent->holds, &limits, &agent->regions, &agent->events);
 
     if (status == BATON_OK) {
         status = card_make(agent);
@@ -562,60 +573,76 @@ baton_status baton_peer_remove(baton_agent *agent, const char *engine,
     return BATON_OK;
 }
 
+baton_status baton_blocks_free(baton_agent *agent, uint64_t blocks)
+{
+    if (agent == NULL || blocks == UINT64_MAX) {
+        return BATON_ERR_ARGUMENT;
+    }
+    if (!agent->is_started) {
+        return BATON_ERR_STATE;
+    }
+    if (atomic_exchange(&agent->blocks_free, blocks) != blocks &&
+        agent->options.proxy_count > 0) {
+        bta_reactor_wake(agent->reactor);
+    }
+    return BATON_OK;
+}
+
 baton_status baton_hold_open(baton_agent *agent, baton_id handoff,
                              uint32_t slot, uint64_t owner)
 {
     if (agent == NULL) {
         return BATON_ERR_ARGUMENT;
     }
-    return can_hold(agent)
-               ? bta_hold_open(&agent->holds, handoff, slot, owner)
-               : BATON_ERR_STATE;
+    return can_hold(agent) ? bta_hold_open(&agent->holds, handoff, slot, owner)
+                           : BATON_ERR_STATE;
 }
 
-static size_t digests_fill(const baton_agent *agent,
-                           const baton_blocks *groups, size_t group_count,
-                           uint64_t *digests)
+static size_t blocks_count(const baton_blocks *groups, size_t group_count)
 {
-    size_t at = 0;
+    size_t count = 0;
 
+    for (size_t i = 0; i < group_count; i++) {
+        count += groups[i].count;
+    }
+    return count;
+}
+
+static void digests_fill(const baton_agent *agent, const baton_blocks *groups,
+                         size_t group_count, uint64_t *digests)
+{
     for (size_t group = 0; group < group_count; group++) {
         for (size_t i = 0; i < groups[group].count; i++) {
-            if (digests != NULL) {
-                digests[at] = bta_regions_digest(
-                    &agent->regions, (uint32_t)group, groups[group].ids[i]);
-            }
-            at++;
+            digests[i] = bta_regions_digest(&agent->regions, (uint32_t)group,
+                                            groups[group].ids[i]);
         }
+        digests += groups[group].count;
     }
-    return at;
 }
 
+/* NOLINTNEXTLINE(readability-function-size): the public shape. */
 baton_status baton_hold_ready(baton_agent *agent, baton_id handoff,
                               const baton_blocks *groups, size_t group_count,
                               uint64_t tokens, uint32_t lease_ms,
                               uint64_t *digests, size_t digest_count)
 {
-    const struct bta_hold_ready ready = {groups, group_count, tokens,
-                                         lease_ms};
+    const struct bta_hold_ready ready = {groups, group_count, tokens, lease_ms};
     baton_status status;
 
     if (agent == NULL) {
         return BATON_ERR_ARGUMENT;
     }
-    if (!can_hold(agent) ||
-        (digests != NULL && agent->options.checksum == 0)) {
+    if (!can_hold(agent) || (digests != NULL && agent->options.checksum == 0)) {
         return BATON_ERR_STATE;
     }
     if (!bta_blocks_valid(&agent->regions, groups, group_count)) {
         return BATON_ERR_ARGUMENT;
     }
-    if (digests != NULL &&
-        digests_fill(agent, groups, group_count, NULL) != digest_count) {
+    if (digests != NULL && blocks_count(groups, group_count) != digest_count) {
         return BATON_ERR_ARGUMENT;
     }
     if (digests != NULL) {
-        (void)digests_fill(agent, groups, group_count, digests);
+        digests_fill(agent, groups, group_count, digests);
     }
     status = bta_hold_ready(&agent->holds, handoff, &ready);
     if (status == BATON_OK) {
@@ -638,9 +665,8 @@ baton_status baton_hold_break(baton_agent *agent, baton_id handoff)
     if (agent == NULL) {
         return BATON_ERR_ARGUMENT;
     }
-    return can_hold(agent)
-               ? told(agent, bta_hold_break(&agent->holds, handoff))
-               : BATON_ERR_STATE;
+    return can_hold(agent) ? told(agent, bta_hold_break(&agent->holds, handoff))
+                           : BATON_ERR_STATE;
 }
 
 baton_status baton_hold_release(baton_agent *agent, baton_id handoff)
@@ -680,9 +706,8 @@ baton_status baton_cancel(baton_agent *agent, uint64_t tag)
     if (agent == NULL) {
         return BATON_ERR_ARGUMENT;
     }
-    return can_pull(agent)
-               ? told(agent, bta_pulls_cancel(agent->pulls, tag))
-               : BATON_ERR_STATE;
+    return can_pull(agent) ? told(agent, bta_pulls_cancel(agent->pulls, tag))
+                           : BATON_ERR_STATE;
 }
 
 size_t baton_poll(baton_agent *agent, baton_event *events, size_t max)

@@ -71,9 +71,8 @@ bool bta_layout_holds(const baton_layout *layout, uint64_t offset,
 
 bool bta_layout_fits(const baton_layout *a, const baton_layout *b)
 {
-    return a->group == b->group && a->layer == b->layer &&
-           a->kind == b->kind && a->heads == b->heads &&
-           a->block_tokens == b->block_tokens &&
+    return a->group == b->group && a->layer == b->layer && a->kind == b->kind &&
+           a->heads == b->heads && a->block_tokens == b->block_tokens &&
            a->token_bytes == b->token_bytes &&
            (a->head_major != 0) == (b->head_major != 0) &&
            a->block_bytes == b->block_bytes;
@@ -141,16 +140,16 @@ static void write_places(const struct bta_card *card, struct bt_buf *out)
     }
     bt_buf_append(out, BT_STR("],\"slots\":{"));
     write_target(&card->slots, out);
-    bt_buf_printf(out, ",\"n\":%" PRIu64 "},\"boot_word\":{",
-                  card->slot_count);
+    bt_buf_printf(out, ",\"n\":%" PRIu64 "},\"boot_word\":{", card->slot_count);
     write_target(&card->boot_word, out);
     bt_buf_append(out, BT_STR("}}"));
 }
 
 void bta_card_write(const struct bta_card *card, struct bt_buf *out)
 {
+    const baton_layout none = {0};
     const baton_layout *const layout =
-        card->region_count > 0 ? &card->regions[0].layout : NULL;
+        card->region_count > 0 ? &card->regions[0].layout : &none;
 
     bt_buf_append(out, BT_STR("\"engine\":"));
     bt_buf_append_json(out, card->engine);
@@ -165,8 +164,7 @@ void bta_card_write(const struct bta_card *card, struct bt_buf *out)
     bt_buf_printf(out,
                   ",\"blocks\":%" PRIu64 ",\"block_tokens\":%" PRIu32
                   ",\"fingerprint\":",
-                  layout == NULL ? 0 : layout->blocks,
-                  layout == NULL ? 0 : layout->block_tokens);
+                  layout->blocks, layout->block_tokens);
     bt_buf_append_json(out, card->fingerprint);
     bt_buf_printf(out, ",\"max_handoffs\":%" PRIu32 ",", card->max_handoffs);
     write_places(card, out);
@@ -217,14 +215,15 @@ static void read_endpoint(struct bta_reader *reader, struct bt_str object,
     const struct bt_str host =
         bta_reader_plain(reader, object, BT_STR("host_id"));
 
-    endpoint->provider = bta_reader_text(reader, object, BT_STR("provider"), 64);
+    endpoint->provider =
+        bta_reader_text(reader, object, BT_STR("provider"), 64);
     read_address(reader, bta_reader_plain(reader, object, BT_STR("addr")),
                  endpoint);
     if (host.len != 32 ||
         bt_str_hex_to_u64(bt_str_span(host.ptr, 16), &endpoint->host_hi) !=
             BT_OK ||
-        bt_str_hex_to_u64(bt_str_span(host.ptr + 16, 16),
-                          &endpoint->host_lo) != BT_OK) {
+        bt_str_hex_to_u64(bt_str_span(host.ptr + 16, 16), &endpoint->host_lo) !=
+            BT_OK) {
         bta_reader_fail(reader, "an endpoint's host_id is malformed");
     }
     endpoint->pidns =
@@ -247,8 +246,7 @@ static void read_layout(struct bta_reader *reader, struct bt_str object,
     layout->heads = bta_reader_u32(reader, object, BT_STR("heads"));
     layout->block_tokens =
         bta_reader_u32(reader, object, BT_STR("block_tokens"));
-    layout->token_bytes =
-        bta_reader_u32(reader, object, BT_STR("token_bytes"));
+    layout->token_bytes = bta_reader_u32(reader, object, BT_STR("token_bytes"));
     layout->head_major = bta_reader_bool(reader, object, BT_STR("head_major"));
     layout->blocks =
         bta_reader_u64(reader, object, BT_STR("blocks"), UINT32_MAX);

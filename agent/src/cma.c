@@ -83,7 +83,7 @@ bool bta_cma_read_word(uint64_t pid, uint64_t base, uint64_t *word_p)
 {
     uint64_t word = 0;
     struct iovec local = {.iov_base = &word, .iov_len = sizeof(word)};
-    struct iovec remote = {.iov_base = (void *)(uintptr_t)base,
+    struct iovec remote = {.iov_base = bta_cma_pointer(base),
                            .iov_len = sizeof(word)};
 
     if (!bta_cma_read(pid, &local, &remote, 1, sizeof(word))) {

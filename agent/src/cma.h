@@ -11,6 +11,12 @@
 
 #define BTA_CMA_BATCH 64
 
+/* An address in the other process, as readv wants it. */
+static inline void *bta_cma_pointer(uint64_t address)
+{
+    return (void *)(uintptr_t)address; /* NOLINT(performance-no-int-to-ptr) */
+}
+
 /* This process, as its endpoint in a card. False when /proc is not there. */
 bool bta_cma_self(struct bta_card_endpoint *endpoint);
 /* May `ours` try to read from `theirs`: the same host and pid namespace. */

@@ -49,8 +49,7 @@ void bta_control_holds(struct baton_agent *agent)
             bta_links_released(agent->links, view.owner, view.id, view.reason);
         } else if (view.lease_ms > 0) {
             bta_links_held(agent->links, view.owner, view.id, view.slot,
-                           view.tokens, view.blocks, view.bytes,
-                           view.lease_ms);
+                           view.tokens, view.blocks, view.bytes, view.lease_ms);
         }
     }
 }

@@ -8,9 +8,9 @@
 
 #include "common/base.h"
 
-#include "baton/agent.h"
-
 #include <pthread.h>
+
+#include "baton/agent.h"
 
 struct bta_event_node;
 

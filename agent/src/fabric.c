@@ -6,15 +6,14 @@
  * to the endpoint or not, with local descriptors or without.
  */
 #include "agent/src/fabric_core.h"
-
 #include "agent/src/id.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define API_VERSION FI_VERSION(1, 17)
-#define MR_MODES                                                            \
-    (FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY |     \
+#define MR_MODES                                                        \
+    (FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | \
      FI_MR_ENDPOINT)
 #define SERVING_CQ_SIZE 64
 #define KEY_TRIES       4
@@ -70,6 +69,16 @@ static struct fi_info *info_find(const char *name, const char *address)
     return found;
 }
 
+static struct fi_info *info_find_tcp(const char *address)
+{
+    struct fi_info *info = NULL;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(tcp_names) && info == NULL; i++) {
+        info = info_find(tcp_names[i], address);
+    }
+    return info;
+}
+
 static struct fi_info *info_choose(const char *provider, const char *address,
                                    bool *is_tcp_p)
 {
@@ -77,13 +86,7 @@ static struct fi_info *info_choose(const char *provider, const char *address,
 
     *is_tcp_p = strcmp(provider, "tcp") == 0;
     if (*is_tcp_p) {
-        for (size_t i = 0; i < BT_ARRAY_LEN(tcp_names); i++) {
-            info = info_find(tcp_names[i], address);
-            if (info != NULL) {
-                return info;
-            }
-        }
-        return NULL;
+        return info_find_tcp(address);
     }
     info = info_find(provider, address);
     /* Fabrics without IP addresses know no source. */
@@ -138,8 +141,8 @@ static int endpoint_make(struct bta_fabric *fabric, bool has_wait,
         rc = fi_ep_bind(endpoint->ep, &endpoint->av->fid, 0);
     }
     if (rc == 0) {
-        rc = fi_ep_bind(endpoint->ep, &endpoint->cq->fid,
-                        FI_TRANSMIT | FI_RECV);
+        rc =
+            fi_ep_bind(endpoint->ep, &endpoint->cq->fid, FI_TRANSMIT | FI_RECV);
     }
     return rc == 0 ? fi_enable(endpoint->ep) : rc;
 }
@@ -207,9 +210,9 @@ static int mr_make(struct bta_fabric *fabric, struct bta_memory *memory,
             return -FI_EOTHER;
         }
         if (fabric->info->domain_attr->mr_key_size < sizeof(key)) {
-            key &= (UINT64_C(1)
-                    << (8 * fabric->info->domain_attr->mr_key_size)) -
-                   1;
+            key &=
+                (UINT64_C(1) << (8 * fabric->info->domain_attr->mr_key_size)) -
+                1;
         }
         rc = fi_mr_reg(fabric->domain, memory->base, memory->length, access, 0,
                        key, 0, &memory->mr, NULL);
@@ -291,8 +294,8 @@ baton_status bta_fabric_open(const char *provider, const char *address,
         bta_log_write(log, BTA_ERROR, "fabric %s: %s", provider,
                       fi_strerror(-rc));
     }
-    if (rc != 0 || !bta_endpoint_open(fabric, true, SERVING_CQ_SIZE,
-                                      &fabric->serving)) {
+    if (rc != 0 ||
+        !bta_endpoint_open(fabric, true, SERVING_CQ_SIZE, &fabric->serving)) {
         bta_fabric_close(fabric);
         return BATON_ERR_FABRIC;
     }

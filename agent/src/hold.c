@@ -124,6 +124,20 @@ static void tell(struct bta_holds *holds, struct bta_hold *hold)
 static void word_store(struct bta_holds *holds, uint32_t slot, uint64_t word)
 {
     atomic_store_explicit(&holds->words[slot], word, memory_order_seq_cst);
+    /*
+     * The store alone lets later plain stores pass it on weakly ordered
+     * machines: the host's overwrite must not be seen before the clear.
+     */
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+static void due_set(struct bta_holds *holds, struct bta_hold *hold,
+                    uint64_t due_us)
+{
+    hold->due_us = due_us;
+    if (due_us < holds->next_due_us) {
+        holds->next_due_us = due_us;
+    }
 }
 
 /* A READY hold ends: word, then the event, then the links. */
@@ -141,6 +155,7 @@ static void hold_end(struct bta_holds *holds, struct bta_hold *hold,
     link_out(holds, hold);
     hold->state = HOLD_OVER;
     hold->reason = reason;
+    bta_tombs_add(&holds->spent, hold->node.id, bta_now_us());
     if ((size_t)reason < BT_ARRAY_LEN(holds->ended)) {
         holds->ended[reason]++;
     }
@@ -191,7 +206,11 @@ baton_status bta_holds_init(struct bta_holds *holds,
     baton_status status;
 
     *holds = (struct bta_holds){
-        .events = events, .regions = regions, .limits = *limits};
+        .events = events,
+        .regions = regions,
+        .limits = *limits,
+        .next_due_us = UINT64_MAX,
+    };
     if (pthread_mutex_init(&holds->lock, NULL) != 0) {
         return BATON_ERR_SYSTEM;
     }
@@ -241,6 +260,7 @@ void bta_holds_fini(struct bta_holds *holds)
     }
     bta_idmap_fini(&holds->map);
     bta_tombs_fini(&holds->tombs);
+    bta_tombs_fini(&holds->spent);
     free(holds->slots);
     (void)pthread_mutex_destroy(&holds->lock);
     *holds = (struct bta_holds){0};
@@ -253,7 +273,8 @@ static baton_status open_locked(struct bta_holds *holds, baton_id id,
 {
     struct bta_hold *hold;
 
-    if (find(holds, id) != NULL || holds->slots[slot] != NULL) {
+    if (find(holds, id) != NULL || holds->slots[slot] != NULL ||
+        bta_tombs_has(&holds->spent, id, bta_now_us())) {
         return BATON_ERR_EXISTS;
     }
     if (holds->map.count >= holds->limits.max_handoffs) {
@@ -270,8 +291,8 @@ static baton_status open_locked(struct bta_holds *holds, baton_id id,
     hold->node.id = id;
     hold->slot = slot;
     hold->owner = owner;
-    hold->state = bta_tombs_take(&holds->tombs, id, bta_now_us()) ? HOLD_VOID
-                                                                  : HOLD_OPEN;
+    hold->state =
+        bta_tombs_take(&holds->tombs, id, bta_now_us()) ? HOLD_VOID : HOLD_OPEN;
     link_in(holds, hold);
     holds->total++;
     word_store(holds, slot, hold->state == HOLD_OPEN ? id.lo : 0);
@@ -292,6 +313,19 @@ baton_status bta_hold_open(struct bta_holds *holds, baton_id id, uint32_t slot,
     return status;
 }
 
+static bool ids_below(const baton_blocks *group, uint64_t blocks)
+{
+    if (group->count > 0 && group->ids == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < group->count; i++) {
+        if (group->ids[i] >= blocks) {
+            return false;
+        }
+    }
+    return true;
+}
+
 bool bta_blocks_valid(const struct bta_regions *regions,
                       const baton_blocks *groups, size_t group_count)
 {
@@ -299,15 +333,9 @@ bool bta_blocks_valid(const struct bta_regions *regions,
         (groups == NULL && group_count > 0)) {
         return false;
     }
-    for (size_t group = 0; group < group_count; group++) {
-        const uint64_t blocks = bta_regions_blocks(regions, (uint32_t)group);
-        if (groups[group].count > 0 && groups[group].ids == NULL) {
+    for (size_t i = 0; i < group_count; i++) {
+        if (!ids_below(&groups[i], bta_regions_blocks(regions, (uint32_t)i))) {
             return false;
-        }
-        for (size_t i = 0; i < groups[group].count; i++) {
-            if (groups[group].ids[i] >= blocks) {
-                return false;
-            }
         }
     }
     return true;
@@ -371,7 +399,7 @@ static baton_status ready_locked(struct bta_holds *holds, baton_id id,
     hold->tokens = ready->tokens;
     hold->bytes = bytes_of(holds, &hold->blocks);
     hold->is_default = ready->lease_ms == 0;
-    hold->due_us = bta_now_us() + (uint64_t)lease_ms * 1000;
+    due_set(holds, hold, bta_now_us() + (uint64_t)lease_ms * 1000);
     uses_add(holds, &hold->blocks, true);
     if (is_void) {
         hold_end(holds, hold, BATON_REASON_CANCELLED);
@@ -604,23 +632,22 @@ uint32_t bta_holds_lease(struct bta_holds *holds, baton_id id,
     (void)pthread_mutex_lock(&holds->lock);
     hold = find(holds, id);
     if (hold != NULL && hold->state == HOLD_READY) {
-        if (hold->is_default) {
-            hold->due_us = now_us + (uint64_t)lease->default_ms * 1000;
-        }
-        hold->due_us = hold->due_us > cap_us ? cap_us : hold->due_us;
+        const uint64_t due_us =
+            hold->is_default ? now_us + (uint64_t)lease->default_ms * 1000
+                             : hold->due_us;
+        due_set(holds, hold, due_us > cap_us ? cap_us : due_us);
         lease_ms = remaining_ms(hold, now_us);
     }
     (void)pthread_mutex_unlock(&holds->lock);
     return lease_ms;
 }
 
-uint64_t bta_holds_expire(struct bta_holds *holds, uint64_t now_us)
+/* Ends what is due; when the next one is. */
+static uint64_t expire_locked(struct bta_holds *holds, uint64_t now_us)
 {
     uint64_t next_us = UINT64_MAX;
-    struct bta_hold *hold;
+    struct bta_hold *hold = holds->live;
 
-    (void)pthread_mutex_lock(&holds->lock);
-    hold = holds->live;
     while (hold != NULL) {
         struct bta_hold *const next = hold->next;
         if (hold->state == HOLD_READY && hold->due_us <= now_us) {
@@ -630,6 +657,18 @@ uint64_t bta_holds_expire(struct bta_holds *holds, uint64_t now_us)
         }
         hold = next;
     }
+    return next_us;
+}
+
+uint64_t bta_holds_expire(struct bta_holds *holds, uint64_t now_us)
+{
+    uint64_t next_us;
+
+    (void)pthread_mutex_lock(&holds->lock);
+    if (holds->next_due_us <= now_us) {
+        holds->next_due_us = expire_locked(holds, now_us);
+    }
+    next_us = holds->next_due_us;
     (void)pthread_mutex_unlock(&holds->lock);
     return next_us;
 }
@@ -660,7 +699,7 @@ void bta_holds_renew(struct bta_holds *holds, uint64_t owner, baton_id id,
     (void)pthread_mutex_lock(&holds->lock);
     hold = find(holds, id);
     if (hold != NULL && hold->owner == owner && hold->state == HOLD_READY) {
-        hold->due_us = bta_now_us() + (uint64_t)lease_ms * 1000;
+        due_set(holds, hold, bta_now_us() + (uint64_t)lease_ms * 1000);
     }
     (void)pthread_mutex_unlock(&holds->lock);
 }
@@ -669,29 +708,47 @@ void bta_holds_orphan(struct bta_holds *holds, uint64_t owner,
                       uint64_t until_us)
 {
     (void)pthread_mutex_lock(&holds->lock);
-    for (struct bta_hold *hold = holds->live; hold != NULL;
-         hold = hold->next) {
+    for (struct bta_hold *hold = holds->live; hold != NULL; hold = hold->next) {
         if (hold->owner == owner && hold->state == HOLD_READY &&
             hold->due_us > until_us) {
-            hold->due_us = until_us;
+            due_set(holds, hold, until_us);
         }
     }
     (void)pthread_mutex_unlock(&holds->lock);
+}
+
+/* The owner's READY holds, copied; NULL when there is none, or no memory. */
+static struct bta_hold_view *views_copy(struct bta_holds *holds, uint64_t owner,
+                                        size_t *count_p)
+{
+    const uint64_t now_us = bta_now_us();
+    struct bta_hold_view *const views =
+        calloc(holds->map.count + 1, sizeof(*views));
+    size_t count = 0;
+
+    for (const struct bta_hold *hold = holds->live;
+         views != NULL && hold != NULL; hold = hold->next) {
+        if (hold->owner == owner && hold->state == HOLD_READY) {
+            views[count] = view_of(hold, now_us);
+            count++;
+        }
+    }
+    *count_p = count;
+    return views;
 }
 
 void bta_holds_each(struct bta_holds *holds, uint64_t owner,
                     void (*each)(void *arg, const struct bta_hold_view *view),
                     void *arg)
 {
-    const uint64_t now_us = bta_now_us();
+    struct bta_hold_view *views;
+    size_t count;
 
     (void)pthread_mutex_lock(&holds->lock);
-    for (struct bta_hold *hold = holds->live; hold != NULL;
-         hold = hold->next) {
-        if (hold->owner == owner && hold->state == HOLD_READY) {
-            const struct bta_hold_view view = view_of(hold, now_us);
-            each(arg, &view);
-        }
-    }
+    views = views_copy(holds, owner, &count);
     (void)pthread_mutex_unlock(&holds->lock);
+    for (size_t i = 0; i < count; i++) {
+        each(arg, &views[i]);
+    }
+    free(views);
 }

@@ -1,9 +1,10 @@
 /*
  * P's side of handoffs: holds, their words, leases and ends.
  *
- *      hold_open      hold_ready            pulled | cancelled | expired | broken
- *     ----------> OPEN ---------> READY ------------------------------> RELEASED
- *       word set   |              lease runs     word clear first
+ *      hold_open      hold_ready            pulled | cancelled | expired |
+ * broken
+ *     ----------> OPEN ---------> READY ------------------------------>
+ * RELEASED word set   |              lease runs     word clear first
  *                  '-- break: gone, silently. release: word clear, and the
  *                      later hold_ready ends at once (cancelled)
  *
@@ -40,10 +41,12 @@ struct bta_holds {
     struct bta_memory words_memory;
     struct bta_hold **slots; /* whose hold, by slot */
     struct bta_idmap map;
-    struct bta_hold *live;                 /* all in the map */
+    struct bta_hold *live;                   /* all in the map */
     struct bta_hold *told_first, *told_last; /* what links must hear */
     uint32_t *uses[BTA_GROUPS_MAX]; /* READY holds by group and block */
-    struct bta_tombs tombs;
+    struct bta_tombs tombs;         /* released before they were opened */
+    struct bta_tombs spent;         /* ended lately: old params name them */
+    uint64_t next_due_us;           /* no lease ends before */
     uint64_t total;
     uint64_t ended[BATON_REASON_BROKEN + 1]; /* by reason */
 };
@@ -115,7 +118,7 @@ void bta_holds_renew(struct bta_holds *holds, uint64_t owner, baton_id id,
 /* The owner is gone: its holds end at `until_us` at the latest. */
 void bta_holds_orphan(struct bta_holds *holds, uint64_t owner,
                       uint64_t until_us);
-/* Calls `each` for every READY hold of the owner, under the lock. */
+/* Calls `each` for every READY hold of the owner, without the lock. */
 void bta_holds_each(struct bta_holds *holds, uint64_t owner,
                     void (*each)(void *arg, const struct bta_hold_view *view),
                     void *arg);

@@ -24,9 +24,9 @@
 #include "agent/src/reactor.h"
 #include "agent/src/region.h"
 
-#include "baton/agent.h"
-
 #include <stdatomic.h>
+
+#include "baton/agent.h"
 
 struct baton_agent {
     baton_options options; /* its texts point into `texts` */
@@ -46,6 +46,8 @@ struct baton_agent {
     struct bta_pulls *pulls;
     struct bta_links *links; /* NULL: no proxies */
     atomic_uint_fast64_t links_up;
+    atomic_uint_fast64_t blocks_free; /* the host's; UINT64_MAX: unknown */
+    uint64_t blocks_free_told;
     uint64_t *boot_word; /* a page that holds our boot id */
     struct bta_memory boot_memory;
     struct bta_card card; /* our own */

@@ -221,6 +221,7 @@ static void sync_check(struct bta_link *link)
     }
 }
 
+/* NOLINTNEXTLINE(readability-function-size): one record, told whole. */
 void bta_link_sync_hold(struct bta_link *link, baton_id handoff, uint32_t slot,
                         uint64_t tokens, uint32_t blocks, uint64_t bytes,
                         uint32_t lease_ms)
@@ -246,6 +247,7 @@ void bta_link_sync_pull(struct bta_link *link, baton_id handoff,
     sync_check(link);
 }
 
+/* NOLINTNEXTLINE(readability-function-size): one record, told whole. */
 void bta_links_held(struct bta_links *links, uint64_t proxy, baton_id handoff,
                     uint32_t slot, uint64_t tokens, uint32_t blocks,
                     uint64_t bytes, uint32_t lease_ms)

@@ -5,10 +5,10 @@
 
 #include <stdlib.h>
 
-#define PROXIES_MAX      64
-#define MAX_HOLDS_LIMIT  (1u << 24)
-#define FINGERPRINT_MAX  65536
-#define TIME_MS_MAX      86400000u
+#define PROXIES_MAX     64
+#define MAX_HOLDS_LIMIT (1u << 24)
+#define FINGERPRINT_MAX 65536
+#define TIME_MS_MAX     86400000u
 
 static bool is_engine_name(const char *engine)
 {
@@ -32,8 +32,8 @@ static bool sizes_checked(const baton_options *options)
     return options->world > 0 && options->rank < options->world &&
            options->world <= BTA_WORLD_MAX && options->tp > 0 &&
            options->pp > 0 && options->max_handoffs > 0 &&
-           options->max_handoffs <= MAX_HOLDS_LIMIT &&
-           options->max_holds > 0 && options->max_holds <= MAX_HOLDS_LIMIT &&
+           options->max_handoffs <= MAX_HOLDS_LIMIT && options->max_holds > 0 &&
+           options->max_holds <= MAX_HOLDS_LIMIT &&
            options->pull_timeout_ms > 0 &&
            options->pull_timeout_ms <= TIME_MS_MAX &&
            options->drain_ms <= TIME_MS_MAX &&
@@ -105,10 +105,9 @@ baton_status bta_options_copy(const baton_options *given,
         options.fabric_address = text_copy(arena, given->fabric_address, "");
     }
     options.key.data =
-        bt_arena_dup(arena, bt_str_span(given->key.length == 0
-                                            ? ""
-                                            : given->key.data,
-                                        given->key.length))
+        bt_arena_dup(arena,
+                     bt_str_span(given->key.length == 0 ? "" : given->key.data,
+                                 given->key.length))
             .ptr;
     proxies_copy(arena, &options);
     if (arena->failed) {
@@ -122,21 +121,19 @@ baton_status bta_options_copy(const baton_options *given,
 const char *bta_options_url_host(const baton_options *options,
                                  struct bt_arena *arena)
 {
-    const struct bt_str url = bt_str_of(options->url);
-    const size_t scheme = bt_str_find(url, BT_STR("://"));
-    struct bt_str host;
-    size_t length = 0;
+    const char *host = strstr(options->url, "://");
+    size_t length;
 
-    if (scheme == url.len) {
+    if (host == NULL) {
         return NULL;
     }
-    host = bt_str_span(url.ptr + scheme + 3, url.len - scheme - 3);
-    if (host.len > 0 && host.ptr[0] == '[') {
-        host = bt_str_span(host.ptr + 1, host.len - 1);
-        length = bt_str_find(host, BT_STR("]"));
+    host += strlen("://");
+    if (*host == '[') {
+        host++;
+        length = strcspn(host, "]");
     } else {
-        length = strcspn(host.ptr, ":/?#");
+        length = strcspn(host, ":/?#");
     }
     return length == 0 ? NULL
-                       : bt_arena_dup(arena, bt_str_span(host.ptr, length)).ptr;
+                       : bt_arena_dup(arena, bt_str_span(host, length)).ptr;
 }

@@ -186,6 +186,7 @@ static baton_status text_out(const struct bt_buf *out, char *text, size_t cap,
     return BATON_OK;
 }
 
+/* NOLINTNEXTLINE(readability-function-size): the public shape. */
 baton_status baton_params_write(const baton_bytes *infos, size_t info_count,
                                 baton_id handoff, uint32_t slot,
                                 const baton_blocks *groups, size_t group_count,
@@ -210,8 +211,7 @@ baton_status baton_params_write(const baton_bytes *infos, size_t info_count,
         length_p == NULL || group_count > BTA_GROUPS_MAX ||
         (groups == NULL && group_count > 0) ||
         !blocks_counted(groups, group_count, &input.block_count) ||
-        (digests != NULL &&
-         digest_count != input.block_count * info_count)) {
+        (digests != NULL && digest_count != input.block_count * info_count)) {
         return BATON_ERR_ARGUMENT;
     }
     bt_buf_init(&out);
@@ -397,8 +397,8 @@ static void read_digests(struct bta_reader *reader, struct bt_str object,
         bta_reader_fail(reader, "digests are not one list for each rank");
         return;
     }
-    params->digests = bta_reader_alloc(reader, count * params->block_count,
-                                       sizeof(uint64_t));
+    params->digests =
+        bta_reader_alloc(reader, count * params->block_count, sizeof(uint64_t));
     for (size_t i = 0; i < count && reader->why == NULL; i++) {
         read_rank_digests(reader, items[i].text, params, i);
     }
@@ -423,8 +423,8 @@ baton_status bta_params_read(struct bta_params *params, struct bt_str text,
                                              &params->handoff) != BATON_OK) {
         bta_reader_fail(&reader, "handoff is not 32 hex digits");
     }
-    params->engine = bta_reader_text(&reader, object, BT_STR("engine"),
-                                     BTA_ENGINE_MAX);
+    params->engine =
+        bta_reader_text(&reader, object, BT_STR("engine"), BTA_ENGINE_MAX);
     params->slot = bta_reader_u32(&reader, object, BT_STR("slot"));
     params->tokens =
         bta_reader_u64(&reader, object, BT_STR("tokens"), UINT64_MAX / 2);

@@ -12,7 +12,8 @@
 #define BACKOFF_MIN_MS 100u
 #define BACKOFF_MAX_MS 10000u
 #define LINGER_MS      60000u
-#define REPOST_US      200u
+#define REPOST_MIN_US  200u
+#define REPOST_MAX_US  20000u
 #define DONE_BATCH     64
 
 static void peer_try(struct bta_peer *peer);
@@ -50,8 +51,7 @@ static void tell_links(const struct bta_peer *peer)
                              (uint32_t)(bta_now_us() - peer->since_us));
     } else {
         bta_links_peer_failed(links, peer->engine, peer->card.rank,
-                              peer->card.boot,
-                              baton_reason_text(peer->reason));
+                              peer->card.boot, baton_reason_text(peer->reason));
     }
 }
 
@@ -61,8 +61,8 @@ static void tell_host(const struct bta_peer *peer)
     baton_event event = {
         .type = peer->state == BTA_PEER_READY ? BATON_EVENT_PEER_READY
                                               : BATON_EVENT_PEER_FAILED,
-        .reason = peer->state == BTA_PEER_READY ? BATON_REASON_NONE
-                                                : peer->reason,
+        .reason =
+            peer->state == BTA_PEER_READY ? BATON_REASON_NONE : peer->reason,
         .rank = peer->card.rank,
         .boot = peer->card.boot,
     };
@@ -259,13 +259,11 @@ static void endpoints_choose(struct bta_peer *peer)
     for (size_t i = 0; i < peer->card.endpoint_count; i++) {
         const struct bta_card_endpoint *const endpoint =
             &peer->card.endpoints[i];
-        if (options->has_cma &&
-            bt_str_eq(endpoint->provider, BT_STR("cma"))) {
+        if (options->has_cma && bt_str_eq(endpoint->provider, BT_STR("cma"))) {
             peer->cma = endpoint;
         } else if (options->fabric != NULL &&
                    bt_str_eq(endpoint->provider,
-                             bt_str_of(bta_fabric_provider(
-                                 options->fabric)))) {
+                             bt_str_of(bta_fabric_provider(options->fabric)))) {
             peer->remote = endpoint;
         }
     }
@@ -361,8 +359,7 @@ void bta_peers_unsponsor(struct bta_peers *peers, uint64_t sponsor)
 {
     struct bta_peer *peer;
 
-    TAILQ_FOREACH(peer, &peers->list, entry)
-    {
+    TAILQ_FOREACH (peer, &peers->list, entry) {
         if (sponsor_drop(peer, sponsor) && peer->sponsor_count == 0) {
             (void)bta_timer_set(peers->options.reactor, &peer->linger,
                                 (uint64_t)LINGER_MS * 1000);
@@ -377,8 +374,7 @@ struct bta_peer *bta_peers_find(const struct bta_peers *peers,
 {
     struct bta_peer *peer;
 
-    TAILQ_FOREACH(peer, &peers->list, entry)
-    {
+    TAILQ_FOREACH (peer, &peers->list, entry) {
         if (peer->card.rank == rank && bt_str_eq(peer->card.engine, engine)) {
             return peer;
         }
@@ -389,8 +385,8 @@ struct bta_peer *bta_peers_find(const struct bta_peers *peers,
 static bool reads_from(const struct bta_peers *peers,
                        const struct bta_card *card)
 {
-    return peers->options.is_reader && (card->role == BATON_ROLE_PREFILL ||
-                                        card->role == BATON_ROLE_BOTH);
+    return peers->options.is_reader &&
+           (card->role == BATON_ROLE_PREFILL || card->role == BATON_ROLE_BOTH);
 }
 
 static void introduce(struct bta_peer *peer)
@@ -529,6 +525,26 @@ static bool is_stuck(const struct bta_peer *peer)
     return peer->state == BTA_PEER_TRYING || !TAILQ_EMPTY(&peer->queue);
 }
 
+/*
+ * A connection that comes up wakes us by its fd. This is for those that never
+ * do, and it slows down: each post to a dead peer costs the provider a socket.
+ */
+static void repost_later(struct bta_peers *peers, bool stuck)
+{
+    if (!stuck) {
+        peers->repost_us = REPOST_MIN_US;
+        return;
+    }
+    if (peers->repost.due_us != 0) {
+        return;
+    }
+    (void)bta_timer_set(peers->options.reactor, &peers->repost,
+                        peers->repost_us);
+    peers->repost_us = peers->repost_us * 2 > REPOST_MAX_US
+                           ? REPOST_MAX_US
+                           : peers->repost_us * 2;
+}
+
 bool bta_peers_turn(struct bta_peers *peers)
 {
     struct bta_peer *peer = TAILQ_FIRST(&peers->list);
@@ -541,9 +557,7 @@ bool bta_peers_turn(struct bta_peers *peers)
         stuck = is_stuck(peer) || stuck;
         peer = next;
     }
-    if (stuck && peers->repost.due_us == 0) {
-        (void)bta_timer_set(peers->options.reactor, &peers->repost, REPOST_US);
-    }
+    repost_later(peers, stuck);
     return did;
 }
 
@@ -551,8 +565,7 @@ bool bta_peers_copying(const struct bta_peers *peers)
 {
     struct bta_peer *peer;
 
-    TAILQ_FOREACH(peer, &peers->list, entry)
-    {
+    TAILQ_FOREACH (peer, &peers->list, entry) {
         if (peer->is_near && !TAILQ_EMPTY(&peer->queue)) {
             return true;
         }
@@ -579,6 +592,7 @@ struct bta_peers *bta_peers_open(const struct bta_peers_options *options)
     TAILQ_INIT(&peers->list);
     atomic_init(&peers->ready_count, 0);
     peers->repost.on_due = on_repost;
+    peers->repost_us = REPOST_MIN_US;
     if (!bta_cma_self(&peers->self)) {
         peers->options.has_cma = false;
     }
@@ -591,6 +605,7 @@ void bta_peers_close(struct bta_peers *peers)
         return;
     }
     while (!TAILQ_EMPTY(&peers->list)) {
+        /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): taken from the list. */
         peer_close(TAILQ_FIRST(&peers->list), BATON_REASON_UNREACHABLE);
     }
     bta_timer_clear(peers->options.reactor, &peers->repost);

@@ -39,14 +39,14 @@ struct bta_peer {
     struct bta_peers *peers;
     TAILQ_ENTRY(bta_peer) entry;
     struct bta_card card;
-    char *engine; /* the card's, with a NUL */
+    char *engine;  /* the card's, with a NUL */
     uint32_t *map; /* our regions -> theirs */
     enum bta_peer_state state;
     baton_reason reason; /* of FAILED */
     bool is_final;       /* FAILED for good */
     bool is_told;        /* READY or FAILED was announced, and which: */
     bool is_told_ready;
-    bool is_near; /* READY by cma */
+    bool is_near;                                 /* READY by cma */
     const struct bta_card_endpoint *cma, *remote; /* the card's, or NULL */
     struct bta_channel *channel;
     bool is_word_posted; /* of TRYING */
@@ -79,6 +79,7 @@ struct bta_peers {
     atomic_uint_fast64_t ready_count;
     struct bta_card_endpoint self;
     struct bta_timer repost; /* a provider said: again */
+    uint32_t repost_us;
 };
 
 struct bta_peers *bta_peers_open(const struct bta_peers_options *options);

@@ -25,6 +25,19 @@ baton_reason bta_plan_sources(const struct bta_card *own, uint32_t tp,
     return BATON_REASON_NONE;
 }
 
+/* Both sides mostly add their regions in the same order: looks there first. */
+static uint32_t partner_of(const struct bta_card *theirs, size_t index,
+                           const baton_layout *layout)
+{
+    for (size_t n = 0; n < theirs->region_count; n++) {
+        const size_t at = (index + n) % theirs->region_count;
+        if (bta_layout_fits(layout, &theirs->regions[at].layout)) {
+            return (uint32_t)at;
+        }
+    }
+    return BTA_NO_REGION;
+}
+
 baton_reason bta_plan_map(const struct bta_card *own,
                           const struct bta_card *theirs, uint32_t *map)
 {
@@ -33,16 +46,7 @@ baton_reason bta_plan_map(const struct bta_card *own,
         return BATON_REASON_MISMATCH;
     }
     for (size_t i = 0; i < own->region_count; i++) {
-        map[i] = BTA_NO_REGION;
-        /* Both sides mostly add their regions in the same order. */
-        for (size_t n = 0; n < theirs->region_count; n++) {
-            const size_t at = (i + n) % theirs->region_count;
-            if (bta_layout_fits(&own->regions[i].layout,
-                                &theirs->regions[at].layout)) {
-                map[i] = (uint32_t)at;
-                break;
-            }
-        }
+        map[i] = partner_of(theirs, i, &own->regions[i].layout);
         if (map[i] == BTA_NO_REGION) {
             return BATON_REASON_MISMATCH;
         }
@@ -128,8 +132,7 @@ static bool first_wanted(const struct bta_plan_input *input, size_t group,
     const size_t theirs = input->theirs[group].count;
     const size_t ours = input->ours[group].count;
 
-    if (theirs > all || ours > theirs ||
-        (theirs == all && ours != all - had) ||
+    if (theirs > all || ours > theirs || (theirs == all && ours != all - had) ||
         (input->have_tokens < input->tokens &&
          input->have_tokens % block_tokens != 0)) {
         return false;
@@ -173,15 +176,24 @@ static bool region_put(struct builder *builder,
     return true;
 }
 
+static bool source_put(struct builder *builder,
+                       const struct bta_plan_input *input, uint32_t source)
+{
+    for (size_t i = 0; i < input->own->region_count; i++) {
+        if (input->own->regions[i].layout.group >= input->group_count ||
+            !region_put(builder, input, source, (uint32_t)i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool sources_put(struct builder *builder,
                         const struct bta_plan_input *input)
 {
     for (size_t source = 0; source < input->source_count; source++) {
-        for (size_t i = 0; i < input->own->region_count; i++) {
-            if (input->own->regions[i].layout.group >= input->group_count ||
-                !region_put(builder, input, (uint32_t)source, (uint32_t)i)) {
-                return false;
-            }
+        if (!source_put(builder, input, (uint32_t)source)) {
+            return false;
         }
     }
     return true;
@@ -190,8 +202,8 @@ static bool sources_put(struct builder *builder,
 baton_status bta_plan_make(const struct bta_plan_input *input,
                            struct bta_plan *plan_p, baton_reason *reason_p)
 {
-    struct builder builder = {
-        .max_run = input->max_run == 0 ? UINT64_MAX : input->max_run};
+    struct builder builder = {.max_run = input->max_run == 0 ? UINT64_MAX
+                                                             : input->max_run};
     const bool fits = sources_put(&builder, input);
 
     if (builder.failed || !fits) {

@@ -9,9 +9,9 @@
 
 #include <stdlib.h>
 
-#define SLICE_BYTES    (4 * BT_MIB)
-#define RECENT_US      UINT64_C(10000000)
-#define RECENT_MAX     16384
+#define SLICE_BYTES (4 * BT_MIB)
+#define RECENT_US   UINT64_C(10000000)
+#define RECENT_MAX  16384
 
 enum pull_state {
     PULL_NEW,
@@ -225,8 +225,9 @@ static void pull_finish(struct bta_pull *pull, baton_reason reason)
     (void)pthread_mutex_unlock(&pulls->lock);
     recent_add(pulls, pull);
     pull_free(pull);
-    bta_events_push(pulls->options.events, &event);
+    /* Before the host: its first token may not overtake the report. */
     report(pulls, &event);
+    bta_events_push(pulls->options.events, &event);
 }
 
 static uint32_t outstanding_of(const struct bta_pull *pull)
@@ -302,28 +303,37 @@ void bta_part_lost(struct bta_part *part, baton_reason reason)
 
 /* --- proof --- */
 
+static bool group_matches(const struct bta_pull *pull, size_t group,
+                          const uint64_t *digests)
+{
+    const baton_blocks *const ours = &pull->ours[group];
+
+    for (size_t i = 0; i < ours->count; i++) {
+        if (bta_regions_digest(pull->pulls->options.regions, (uint32_t)group,
+                               ours->ids[i]) != digests[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* P gives a digest for each of its blocks; we have the last ones of a group. */
 static bool digests_match(const struct bta_pull *pull)
 {
     const struct bta_pulls_options *const options = &pull->pulls->options;
-    const uint64_t *digests;
-    size_t at = 0;
+    const uint64_t *digests = pull->params.digests;
 
-    if (!options->has_checksum || pull->params.digests == NULL) {
+    if (!options->has_checksum || digests == NULL) {
         return true;
     }
-    digests = pull->params.digests +
-              (size_t)options->own->rank * pull->params.block_count;
+    digests += (size_t)options->own->rank * pull->params.block_count;
     for (size_t group = 0; group < pull->params.group_count; group++) {
-        const baton_blocks *const ours = &pull->ours[group];
         const size_t theirs = pull->params.groups[group].count;
-        for (size_t i = 0; i < ours->count; i++) {
-            if (bta_regions_digest(options->regions, (uint32_t)group,
-                                   ours->ids[i]) !=
-                digests[at + theirs - ours->count + i]) {
-                return false;
-            }
+        if (!group_matches(pull, group,
+                           digests + theirs - pull->ours[group].count)) {
+            return false;
         }
-        at += theirs;
+        digests += theirs;
     }
     return true;
 }
@@ -390,8 +400,7 @@ void bta_part_done(struct bta_part *part, uint64_t word)
 static struct bta_read read_of(const struct bta_part *part,
                                const struct bta_run *run)
 {
-    const struct bta_pulls_options *const options =
-        &part->pull->pulls->options;
+    const struct bta_pulls_options *const options = &part->pull->pulls->options;
     const struct bta_region *const ours = &options->regions->items[run->ours];
     const struct bta_card_target *const theirs =
         &part->peer->card.regions[run->theirs].target;
@@ -480,9 +489,8 @@ static size_t slice_make(struct bta_part *part, struct iovec *local,
         local[count].iov_base = (char *)read.local + part->next_offset;
         local[count].iov_len = (size_t)length;
         remote[count].iov_base =
-            (void *)(uintptr_t)(part->peer->card.regions[run->theirs]
-                                    .target.base +
-                                run->their_offset + part->next_offset);
+            bta_cma_pointer(part->peer->card.regions[run->theirs].target.base +
+                            run->their_offset + part->next_offset);
         remote[count].iov_len = (size_t)length;
         count++;
         bytes += length;
@@ -563,16 +571,15 @@ static baton_reason find_peers(struct bta_pull *pull,
         return BATON_REASON_MISMATCH;
     }
     if (first == NULL) {
-        first = bta_peers_find(options->peers, params->engine,
-                               options->own->rank);
+        first =
+            bta_peers_find(options->peers, params->engine, options->own->rank);
     }
     if (first == NULL) {
         return BATON_REASON_UNKNOWN_PEER;
     }
     reason = bta_plan_sources(options->own, first->card.tp, first->card.pp,
                               params->world, sources);
-    for (size_t i = 0; i < sources->count && reason == BATON_REASON_NONE;
-         i++) {
+    for (size_t i = 0; i < sources->count && reason == BATON_REASON_NONE; i++) {
         const uint32_t rank = sources->ranks[i];
         peers[i] = bta_peers_find(options->peers, params->engine, rank);
         if (peers[i] == NULL) {
@@ -897,8 +904,7 @@ void bta_pulls_cancel_handoff(struct bta_pulls *pulls, baton_id handoff)
         }
         pull = next;
     }
-    TAILQ_FOREACH(recent, &pulls->recent, entry)
-    {
+    TAILQ_FOREACH (recent, &pulls->recent, entry) {
         found = found || bta_id_eq(recent->handoff, handoff);
     }
     if (!found) {
@@ -912,14 +918,12 @@ void bta_pulls_sync(struct bta_pulls *pulls, struct bta_link *link)
     const struct recent *recent;
 
     recent_expire(pulls, RECENT_MAX);
-    TAILQ_FOREACH(recent, &pulls->recent, entry)
-    {
+    TAILQ_FOREACH (recent, &pulls->recent, entry) {
         bta_link_sync_pull(link, recent->handoff,
                            recent->is_pulled ? "pulled" : "pull_failed",
                            recent->reason);
     }
-    TAILQ_FOREACH(pull, &pulls->live, entry)
-    {
+    TAILQ_FOREACH (pull, &pulls->live, entry) {
         bta_link_sync_pull(link, pull->params.handoff, "pulling",
                            BATON_REASON_NONE);
     }
@@ -956,9 +960,11 @@ void bta_pulls_close(struct bta_pulls *pulls)
     }
     bta_pulls_wake(pulls);
     while (!TAILQ_EMPTY(&pulls->live)) {
+        /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): taken from the list. */
         pull_finish(TAILQ_FIRST(&pulls->live), BATON_REASON_CANCELLED);
     }
     while (!TAILQ_EMPTY(&pulls->recent)) {
+        /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): taken from the list. */
         recent_drop(pulls);
     }
     bta_tombs_fini(&pulls->tombs);

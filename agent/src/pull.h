@@ -24,12 +24,12 @@ struct bta_part {
     struct bta_peer *peer; /* NULL: detached */
     TAILQ_ENTRY(bta_part) peer_entry, queue_entry;
     bool is_queued;
-    size_t next, end;       /* its runs in the plan */
-    uint64_t next_offset;   /* copied of the next run (cma) */
-    uint32_t outstanding;   /* reads in flight */
-    bool is_broken;         /* a post failed: lost with its channel */
-    bool is_read;           /* every data byte is here */
-    bool is_proven;         /* its word was read */
+    size_t next, end;     /* its runs in the plan */
+    uint64_t next_offset; /* copied of the next run (cma) */
+    uint32_t outstanding; /* reads in flight */
+    bool is_broken;       /* a post failed: lost with its channel */
+    bool is_read;         /* every data byte is here */
+    bool is_proven;       /* its word was read */
     uint64_t word;
 };
 

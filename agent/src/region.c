@@ -4,9 +4,8 @@
 #include "agent/src/region.h"
 
 #define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <stdlib.h>
+#include <xxhash.h>
 
 /* The registered memory that holds all of [base, +length). */
 static struct bta_memory *memory_find(const struct bta_regions *regions,
@@ -45,8 +44,8 @@ static baton_status memory_add(struct bta_regions *regions, void *base,
     memory->base = base;
     memory->length = length;
     if (regions->fabric != NULL) {
-        status = bta_fabric_register(regions->fabric, memory,
-                                     regions->is_readable);
+        status =
+            bta_fabric_register(regions->fabric, memory, regions->is_readable);
         if (status != BATON_OK) {
             free(memory);
             return status;

@@ -1,7 +1,11 @@
 /*
- * Texts of the public enums. The reasons' texts are also the wire's words.
+ * Texts of the public enums, and the log for hosts without one. The reasons'
+ * texts are also the wire's words.
  */
 #include "common/base.h"
+
+#include <stdio.h>
+#include <unistd.h>
 
 #include "baton/agent.h"
 
@@ -53,4 +57,30 @@ const char *baton_reason_text(baton_reason reason)
 const char *baton_version(void)
 {
     return BATON_VERSION;
+}
+
+/* One write for a line, so that lines of many processes stay whole. */
+void baton_log_stderr(void *arg, int level, const char *text)
+{
+    static const char *const NAMES[] = {"error", "warning", "info", "debug",
+                                        "trace"};
+    const int *const most = arg;
+    const size_t index = level < 0 ? 0 : (size_t)level;
+    char line[1024];
+    int length;
+
+    if (most != NULL && level > *most) {
+        return;
+    }
+    length = snprintf(
+        line, sizeof(line), "baton: %s: %s\n",
+        NAMES[index < BT_ARRAY_LEN(NAMES) ? index : BT_ARRAY_LEN(NAMES) - 1],
+        text);
+    if (length >= (int)sizeof(line)) {
+        length = (int)sizeof(line) - 1;
+        line[length - 1] = '\n';
+    }
+    if (length > 0) {
+        (void)!write(STDERR_FILENO, line, (size_t)length);
+    }
 }

@@ -29,8 +29,8 @@ static void bury(struct bta_tombs *tombs, struct bta_tomb *tomb)
 
 static void expire(struct bta_tombs *tombs, uint64_t now_us, size_t max)
 {
-    while (tombs->first != NULL && (tombs->first->until_us <= now_us ||
-                                    tombs->map.count > max)) {
+    while (tombs->first != NULL &&
+           (tombs->first->until_us <= now_us || tombs->map.count > max)) {
         bury(tombs, tombs->first);
     }
 }
@@ -85,6 +85,15 @@ bool bta_tombs_take(struct bta_tombs *tombs, baton_id id, uint64_t now_us)
     }
     bury(tombs, bt_container_of(node, struct bta_tomb, node));
     return true;
+}
+
+bool bta_tombs_has(struct bta_tombs *tombs, baton_id id, uint64_t now_us)
+{
+    if (tombs->first == NULL) {
+        return false;
+    }
+    expire(tombs, now_us, BTA_TOMBS_MAX);
+    return bta_idmap_find(&tombs->map, id) != NULL;
 }
 
 size_t bta_tombs_count(const struct bta_tombs *tombs)

@@ -11,7 +11,7 @@
 #define BTA_TOMBS_MAX 65536
 
 struct bta_tombs {
-    struct bta_idmap map; /* made with the first tombstone */
+    struct bta_idmap map;          /* made with the first tombstone */
     struct bta_tomb *first, *last; /* by age */
 };
 
@@ -20,6 +20,7 @@ void bta_tombs_fini(struct bta_tombs *tombs);
 void bta_tombs_add(struct bta_tombs *tombs, baton_id id, uint64_t now_us);
 /* True once for an id that has one; it is gone then. */
 bool bta_tombs_take(struct bta_tombs *tombs, baton_id id, uint64_t now_us);
+bool bta_tombs_has(struct bta_tombs *tombs, baton_id id, uint64_t now_us);
 size_t bta_tombs_count(const struct bta_tombs *tombs);
 
 #endif

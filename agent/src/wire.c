@@ -182,8 +182,8 @@ struct bt_str bta_reader_text(struct bta_reader *reader, struct bt_str object,
     return bt_arena_dup(reader->arena, text);
 }
 
-struct bt_str bta_reader_object(struct bta_reader *reader,
-                                struct bt_str object, struct bt_str name)
+struct bt_str bta_reader_object(struct bta_reader *reader, struct bt_str object,
+                                struct bt_str name)
 {
     struct bt_json_value value;
 
@@ -221,9 +221,8 @@ static size_t count_elements(struct bt_str array)
 }
 
 struct bt_json_value *bta_reader_array(struct bta_reader *reader,
-                                       struct bt_str object,
-                                       struct bt_str name, size_t max,
-                                       size_t *count_p)
+                                       struct bt_str object, struct bt_str name,
+                                       size_t max, size_t *count_p)
 {
     struct bt_json_value value;
     struct bt_json_value *items;

@@ -44,12 +44,11 @@ struct bt_str bta_reader_plain(struct bta_reader *reader, struct bt_str object,
 /* Decoded, in the arena; NUL and longer than max are refused. */
 struct bt_str bta_reader_text(struct bta_reader *reader, struct bt_str object,
                               struct bt_str name, size_t max);
-struct bt_str bta_reader_object(struct bta_reader *reader,
-                                struct bt_str object, struct bt_str name);
+struct bt_str bta_reader_object(struct bta_reader *reader, struct bt_str object,
+                                struct bt_str name);
 struct bt_json_value *bta_reader_array(struct bta_reader *reader,
-                                       struct bt_str object,
-                                       struct bt_str name, size_t max,
-                                       size_t *count_p);
+                                       struct bt_str object, struct bt_str name,
+                                       size_t max, size_t *count_p);
 /* The value's string between its quotes; fails for other types. */
 struct bt_str bta_reader_string(struct bta_reader *reader,
                                 const struct bt_json_value *value);

@@ -65,10 +65,10 @@ add_custom_target(headers
 
 set(lint_all format-check layers headers banned cppcheck tidy)
 
-if(TARGET baton_shared)
+if(TARGET baton)
   add_custom_target(symbols
-      COMMAND bash ${LINT_DIR}/symbols.sh $<TARGET_FILE:baton_shared>
-      DEPENDS baton_shared VERBATIM)
+      COMMAND bash ${LINT_DIR}/symbols.sh $<TARGET_FILE:baton>
+      DEPENDS baton VERBATIM)
   list(APPEND lint_all symbols)
 endif()
 if(TARGET baton-proxy)

@@ -101,8 +101,7 @@ static void fill(struct child *child, const struct order *order)
     for (size_t i = 0; i < order->count; i++) {
         for (unsigned region = 0; region < PAIR_REGIONS; region++) {
             unsigned char *const block =
-                child->memory +
-                (region * PAIR_BLOCKS + order->ids[i]) * stride;
+                child->memory + (region * PAIR_BLOCKS + order->ids[i]) * stride;
             for (uint64_t at = 0; at < child->options->block_bytes; at++) {
                 block[at] = pair_byte((unsigned char)order->value, region,
                                       order->ids[i], at);
@@ -253,8 +252,8 @@ static void child_fork(struct pair *pair)
 /* --- the test's side --- */
 
 void pair_tell(struct pair *pair, enum pair_order order, baton_id id,
-               uint32_t slot, const uint32_t *ids, size_t count,
-               uint64_t value, struct pair_answer *answer)
+               uint32_t slot, const uint32_t *ids, size_t count, uint64_t value,
+               struct pair_answer *answer)
 {
     struct order full = {
         .order = order, .id = id, .slot = slot, .count = count, .value = value};
@@ -282,8 +281,8 @@ void pair_open(struct pair *pair, const struct pair_options *options)
     pair->info_length = answer.length;
     pair->blocks = memory_open(&pair->options);
     ck_assert_ptr_nonnull(pair->blocks);
-    ck_assert_int_eq(agent_open(&pair->options, BATON_ROLE_DECODE,
-                                pair->blocks, &pair->agent),
+    ck_assert_int_eq(agent_open(&pair->options, BATON_ROLE_DECODE, pair->blocks,
+                                &pair->agent),
                      BATON_OK);
 }
 
@@ -311,7 +310,7 @@ bool pair_event(baton_agent *agent, baton_event *event)
 baton_event pair_introduce(struct pair *pair)
 {
     const baton_bytes info = {pair->info, pair->info_length};
-    baton_event event = {0};
+    baton_event event = {.tag = 0};
 
     ck_assert_int_eq(baton_peer_add(pair->agent, info), BATON_OK);
     ck_assert(pair_event(pair->agent, &event));

@@ -12,21 +12,20 @@
 #define TESTS_SUPPORT_AGENT_PAIR_H
 
 #include "common/base.h"
-
 #include <baton/agent.h>
 
 #include <sys/types.h>
 
-#define PAIR_BLOCKS      64
-#define PAIR_REGIONS     2
-#define PAIR_TEXT_MAX    16384
-#define PAIR_IDS_MAX     64
-#define PAIR_TOKENS      16 /* of a block */
+#define PAIR_BLOCKS   64
+#define PAIR_REGIONS  2
+#define PAIR_TEXT_MAX 16384
+#define PAIR_IDS_MAX  64
+#define PAIR_TOKENS   16 /* of a block */
 
 struct pair_options {
-    const char *provider; /* of both */
-    uint64_t block_bytes; /* a multiple of 16; 0: 4096 */
-    uint64_t stride;      /* 0: block_bytes */
+    const char *provider;               /* of both */
+    uint64_t block_bytes;               /* a multiple of 16; 0: 4096 */
+    uint64_t stride;                    /* 0: block_bytes */
     uint32_t pull_timeout_ms, drain_ms; /* 0: 2000, 50 */
     int checksum;
     const char *fingerprint; /* of D; NULL: as P's */
@@ -35,23 +34,23 @@ struct pair_options {
 struct pair {
     struct pair_options options;
     pid_t child;
-    int orders, answers; /* pipes */
-    baton_agent *agent;  /* D */
-    unsigned char *blocks; /* D's, both regions */
+    int orders, answers;      /* pipes */
+    baton_agent *agent;       /* D */
+    unsigned char *blocks;    /* D's, both regions */
     char info[PAIR_TEXT_MAX]; /* P's */
     size_t info_length;
 };
 
 enum pair_order {
     PAIR_INFO,
-    PAIR_FILL,    /* ids with bytes of `value` */
-    PAIR_OPEN,    /* hold_open(id, slot) */
-    PAIR_READY,   /* hold_ready(id, ids, value tokens), gives params */
+    PAIR_FILL,  /* ids with bytes of `value` */
+    PAIR_OPEN,  /* hold_open(id, slot) */
+    PAIR_READY, /* hold_ready(id, ids, value tokens), gives params */
     PAIR_BREAK,
     PAIR_RELEASE,
-    PAIR_REUSED,  /* ids */
-    PAIR_FLIP,    /* one byte of ids[0] */
-    PAIR_EVENT,   /* waits for one event */
+    PAIR_REUSED, /* ids */
+    PAIR_FLIP,   /* one byte of ids[0] */
+    PAIR_EVENT,  /* waits for one event */
     PAIR_QUIT,
 };
 
@@ -67,8 +66,8 @@ void pair_open(struct pair *pair, const struct pair_options *options);
 void pair_close(struct pair *pair);
 /* Asserts nothing: the answer says. */
 void pair_tell(struct pair *pair, enum pair_order order, baton_id id,
-               uint32_t slot, const uint32_t *ids, size_t count,
-               uint64_t value, struct pair_answer *answer);
+               uint32_t slot, const uint32_t *ids, size_t count, uint64_t value,
+               struct pair_answer *answer);
 /* Waits up to 10 s for an event of D; false when none comes. */
 bool pair_event(baton_agent *agent, baton_event *event);
 /* Introduces P to D and waits; the event's type. */

@@ -3,12 +3,13 @@
 set(agent_pair ${PROJECT_SOURCE_DIR}/tests/support/agent_pair.c)
 
 foreach(module pull hold_stress)
-  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/test_${module}.c)
-    baton_unit(test_${module} LIBS baton_static SOURCES ${agent_pair})
+  baton_unit(test_${module} LIBS baton_static SOURCES ${agent_pair})
+  if(BATON_SANITIZE)
+    set_property(TEST unit.test_${module} APPEND PROPERTY ENVIRONMENT
+        "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/agent/libfabric.supp"
+        "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/agent/libfabric.tsan")
   endif()
 endforeach()
 foreach(module hold plan card params region reactor)
-  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/test_${module}.c)
-    baton_unit(test_${module} LIBS baton_static)
-  endif()
+  baton_unit(test_${module} LIBS baton_static)
 endforeach()

@@ -397,6 +397,30 @@ START_TEST(tells_the_worker_what_agents_say_and_when_there_is_room)
 }
 END_TEST
 
+START_TEST(releases_what_a_worker_that_ends_has_left)
+{
+    const int fd = raw_prefill();
+    char got[4096] = "";
+    size_t len = 0;
+
+    begin();
+    say(fd, "held", ",\"tokens\":9");
+    wait_held(1);
+    control_want_room(fx.control, fx.worker);
+    control_forget_worker(fx.control, fx.worker);
+    while (strstr(got, "\"t\":\"release\"") == NULL) {
+        const ssize_t n = recv(fd, got + len, sizeof(got) - 1 - len, 0);
+
+        ck_assert_int_gt(n, 0);
+        len += (size_t)n;
+    }
+    say(fd, "released", ",\"reason\":\"cancelled\"");
+    wait_held(0);
+    ck_assert_uint_eq(fx.news_count, 0);
+    close(fd);
+}
+END_TEST
+
 START_TEST(closes_with_links_and_handoffs_alive)
 {
     const int fd = raw_prefill();
@@ -417,4 +441,5 @@ HARNESS_MAIN_WITH("control", setup, teardown, answers_what_an_operator_asks,
                   a_good_probe_makes_an_engine_usable_again,
                   a_bad_status_changes_nothing,
                   tells_the_worker_what_agents_say_and_when_there_is_room,
+                  releases_what_a_worker_that_ends_has_left,
                   closes_with_links_and_handoffs_alive)

@@ -11,6 +11,9 @@
 #define DECODE  1
 #define OTHER   2 /* a second D */
 
+/* Only compared, never looked into. */
+#define WORKER ((struct bt_mailbox *)(void *)&fx)
+
 struct fixture {
     struct engine engines[3];
     struct registry registry;
@@ -111,6 +114,7 @@ static void begin(uint64_t number)
 {
     const struct handoff_begin request = {.id = id_of(number),
                                           .exchange = number * 10,
+                                          .worker = WORKER,
                                           .prefill = &fx.engines[PREFILL],
                                           .tokens = 100,
                                           .request_id = "r"};
@@ -429,12 +433,39 @@ START_TEST(tells_that_the_current_decode_is_lost_before_its_pull)
 }
 END_TEST
 
+START_TEST(releases_what_a_worker_left_and_tells_it_nothing_more)
+{
+    begin(1);
+    begin(2);
+    (void)held(1, 0);
+    handoffs_forget_worker(fx.handoffs, WORKER);
+    ck_assert_uint_eq(fx.orders[HANDOFF_ORDER_RELEASE][PREFILL], 2);
+    ck_assert_uint_eq(handoffs_live(fx.handoffs), 1);
+    released(1, 0, BT_STR("expired"));
+    ck_assert_uint_eq(handoffs_live(fx.handoffs), 0);
+    ck_assert_uint_eq(fx.news_count, 0);
+}
+END_TEST
+
 START_TEST(notes_the_first_token_of_a_handoff_that_has_ended)
 {
     begin(1);
     handoffs_release(fx.handoffs, id_of(1), RELEASE_CANCELLED, false);
     handoffs_first_token(fx.handoffs, id_of(1), 777);
     ck_assert_uint_eq(handoffs_recent(fx.handoffs, 0)->ttft_us, 777);
+}
+END_TEST
+
+START_TEST(notes_the_pull_of_a_handoff_that_has_ended)
+{
+    begin(1);
+    handoffs_decode(fx.handoffs, id_of(1), &fx.engines[DECODE]);
+    handoffs_release(fx.handoffs, id_of(1), RELEASE_PULLED, false);
+    ck_assert_int_eq(say(DECODE, 0, 1, handoffs_pulled), HANDOFF_ANSWER_ACK);
+    ck_assert_int_eq(say(DECODE, 0, 1, handoffs_pulled), HANDOFF_ANSWER_ACK);
+    ck_assert_int_eq(say(OTHER, 1, 1, handoffs_pulled), HANDOFF_ANSWER_ACK);
+    ck_assert_uint_eq(handoffs_recent(fx.handoffs, 0)->bytes, 4096);
+    ck_assert_uint_eq(fx.news_count, 0);
 }
 END_TEST
 
@@ -484,6 +515,8 @@ HARNESS_MAIN_WITH("handoffs", setup, teardown,
                   ends_holds_that_a_sync_does_not_name,
                   ends_all_holds_of_a_rank_that_is_gone,
                   tells_that_the_current_decode_is_lost_before_its_pull,
+                  releases_what_a_worker_left_and_tells_it_nothing_more,
                   notes_the_first_token_of_a_handoff_that_has_ended,
+                  notes_the_pull_of_a_handoff_that_has_ended,
                   keeps_the_last_256_that_ended,
                   refuses_more_than_its_limit_and_tells_the_worker)

@@ -9,10 +9,8 @@
  * A second mode overwrites first and breaks afterwards: the test must see it.
  * BATON_STRESS_ROUNDS sets the number of pulls.
  */
-#include "tests/support/harness.h"
-
 #include "common/base.h"
-
+#include "tests/support/harness.h"
 #include <baton/agent.h>
 
 #include <poll.h>
@@ -24,15 +22,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LANES          4
-#define LANE_BLOCKS    8
-#define BLOCKS         (LANES * LANE_BLOCKS)
-#define BLOCK_WORDS    512
-#define BLOCK_BYTES    (BLOCK_WORDS * sizeof(uint64_t))
-#define ROUNDS         6000
-#define ROUNDS_WRONG   400000
-#define TEXT_MAX       4096
-#define STRANGER       UINT64_C(0xbadbadbadbadbadb)
+#define LANES        4
+#define LANE_BLOCKS  8
+#define BLOCKS       (LANES * LANE_BLOCKS)
+#define BLOCK_WORDS  512
+#define BLOCK_BYTES  (BLOCK_WORDS * sizeof(uint64_t))
+#define ROUNDS       10000
+#define ROUNDS_WRONG 400000
+#define TEXT_MAX     4096
+#define STRANGER     UINT64_C(0xbadbadbadbadbadb)
 
 struct lane {
     _Alignas(64) _Atomic uint64_t published; /* its id's low half; 0: none */
@@ -166,7 +164,7 @@ static void *overwrite(void *arg)
             continue;
         }
         pause = mix(pause);
-        for (uint64_t i = 0; i < pause % 64; i++) {
+        for (uint64_t i = 0; i < pause % 16; i++) {
             (void)sched_yield();
         }
         if (board->is_wrong) {
@@ -231,8 +229,8 @@ static int p_main(struct board *board, int ready)
     baton_event events[16];
     uint64_t low = 1;
 
-    if (!side_open(&side, board, BATON_ROLE_PREFILL) ||
-        !publish_texts(&side) || write(ready, "x", 1) != 1) {
+    if (!side_open(&side, board, BATON_ROLE_PREFILL) || !publish_texts(&side) ||
+        write(ready, "x", 1) != 1) {
         return 1;
     }
     for (unsigned lane = 0; lane < LANES; lane++) {
@@ -276,7 +274,7 @@ static void set_id(struct board *board, unsigned lane, uint64_t low,
 static baton_event wait_event(baton_agent *agent)
 {
     struct pollfd fd = {.fd = baton_agent_fd(agent), .events = POLLIN};
-    baton_event event = {0};
+    baton_event event = {.tag = 0};
 
     while (baton_poll(agent, &event, 1) == 0) {
         ck_assert_int_eq(poll(&fd, 1, 30000), 1);
@@ -285,8 +283,7 @@ static baton_event wait_event(baton_agent *agent)
 }
 
 /* One pull of what the lane publishes; false when it publishes nothing. */
-static bool pull_lane(struct side *side, unsigned lane,
-                      struct outcome *outcome)
+static bool pull_lane(struct side *side, unsigned lane, struct outcome *outcome)
 {
     const uint64_t low = atomic_load(&side->board->lanes[lane].published);
     uint32_t ids[LANE_BLOCKS];
@@ -353,19 +350,17 @@ static struct outcome race(const char *provider, bool is_wrong)
     ck_assert_int_eq(wait_event(side.agent).type, BATON_EVENT_PEER_READY);
     for (uint64_t round = 0;
          round < rounds && !(is_wrong && outcome.foreign > 0);) {
-        round +=
-            pull_lane(&side, (unsigned)(round % LANES), &outcome) ? 1 : 0;
+        round += pull_lane(&side, (unsigned)(round % LANES), &outcome) ? 1 : 0;
     }
     atomic_store(&board->is_over, true);
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_int_eq(status, 0);
     side_close(&side);
     (void)munmap(board, sizeof(*board));
-    (void)fprintf(stderr, "%s%s: %llu accepted, %llu lost, %llu foreign\n",
-                  provider, is_wrong ? " (wrong order)" : "",
-                  (unsigned long long)outcome.accepted,
-                  (unsigned long long)outcome.lost,
-                  (unsigned long long)outcome.foreign);
+    (void)fprintf(
+        stderr, "%s%s: %llu accepted, %llu lost, %llu foreign\n", provider,
+        is_wrong ? " (wrong order)" : "", (unsigned long long)outcome.accepted,
+        (unsigned long long)outcome.lost, (unsigned long long)outcome.foreign);
     return outcome;
 }
 

@@ -4,7 +4,7 @@
 #include "agent/engine/kv.h"
 #include "tests/support/harness.h"
 
-#define TOKENS 4
+#define TOKENS UINT64_C(4)
 #define BLOCKS 8
 
 static struct kv *open_pool(uint32_t tp, bool is_latent)
@@ -17,8 +17,10 @@ static struct kv *open_pool(uint32_t tp, bool is_latent)
                                           .dtype_bytes = 2,
                                           .is_latent = is_latent};
     struct model model;
-    struct kv_options pool = {
-        .model = &model, .blocks = BLOCKS, .block_tokens = TOKENS, .tp = tp};
+    struct kv_options pool = {.model = &model,
+                              .blocks = BLOCKS,
+                              .block_tokens = (uint32_t)TOKENS,
+                              .tp = tp};
     struct kv *kv;
 
     ck_assert_int_eq(model_init(&options, &model), BT_OK);
@@ -185,7 +187,7 @@ START_TEST(wants_a_latent_to_be_the_same_on_every_rank)
     fill(kv, id, 0);
     ck_assert_uint_eq(kv_read(kv, id, 1),
                       model_token_digest(kv_model(kv), 1007, 1));
-    region.base[id * region.block_bytes + 8] ^= 1;
+    region.base[(uint64_t)id * region.block_bytes + 8] ^= 1;
     ck_assert_uint_ne(kv_read(kv, id, 1),
                       model_token_digest(kv_model(kv), 1007, 1));
     kv_close(&kv);

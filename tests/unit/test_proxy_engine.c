@@ -120,8 +120,8 @@ START_TEST(an_engine_owns_its_address_and_its_name)
     const struct engine *const engine = open_prefill();
 
     ck_assert(engine_owns_host(engine, BT_STR("127.0.0.1"), BT_STR("5600")));
-    ck_assert(engine_owns_host(engine, BT_STR("::ffff:127.0.0.1"),
-                               BT_STR("1")));
+    ck_assert(
+        engine_owns_host(engine, BT_STR("::ffff:127.0.0.1"), BT_STR("1")));
     ck_assert(!engine_owns_host(engine, BT_STR("10.1.0.2"), BT_STR("5600")));
     ck_assert(!engine_owns_host(engine, BT_STR("localhost"), BT_STR("5600")));
     ck_assert(!engine_owns_host(engine, BT_STR(""), BT_STR("5600")));

@@ -53,11 +53,11 @@ START_TEST(an_event_is_one_data_line_and_a_blank_one)
     text = bt_buf_str(&event);
     ck_assert(bt_str_starts(text, BT_STR("data: {")));
     ck_assert_uint_eq(bt_str_find(text, BT_STR("\n")), text.len - 2);
-    ck_assert_int_eq(bt_json_check(bt_str_span(text.ptr + 6, text.len - 8),
-                                   &value, NULL),
-                     BT_OK);
-    ck_assert(text_of(text_of(value.text, BT_STR("error")), BT_STR("code")).len ==
-              3);
+    ck_assert_int_eq(
+        bt_json_check(bt_str_span(text.ptr + 6, text.len - 8), &value, NULL),
+        BT_OK);
+    ck_assert(
+        text_of(text_of(value.text, BT_STR("error")), BT_STR("code")).len == 3);
     bt_buf_fini(&event);
 }
 END_TEST

@@ -4,7 +4,13 @@
 #include "proxy/headers.h"
 #include "tests/support/harness.h"
 
-#define FIELD(name, value) {{"" name, sizeof(name) - 1}, {"" value, sizeof(value) - 1}}
+#define FIELD(name, value)              \
+    {                                   \
+        {"" name, sizeof(name) - 1},    \
+        {                               \
+            "" value, sizeof(value) - 1 \
+        }                               \
+    }
 
 static struct bt_arena arena;
 
@@ -57,16 +63,22 @@ END_TEST
 START_TEST(hop_by_hop_and_steering_fields_stop)
 {
     const struct bt_http_field fields[] = {
-        FIELD("Connection", "X-Secret, keep-alive"), FIELD("X-Secret", "1"),
-        FIELD("Keep-Alive", "timeout=5"), FIELD("TE", "trailers"),
-        FIELD("Upgrade", "h2c"), FIELD("Host", "a"),
-        FIELD("Content-Length", "5"), FIELD("Accept-Encoding", "gzip"),
-        FIELD("Expect", "100-continue"), FIELD("X-Baton-Prefill", "x"),
-        FIELD("x-data-parallel-rank", "3"), FIELD("X-Forwarded-For", "1.2.3.4"),
-        FIELD("Forwarded", "for=x"), FIELD("x-prefiller-host-port", "e:1"),
+        FIELD("Connection", "X-Secret, keep-alive"),
+        FIELD("X-Secret", "1"),
+        FIELD("Keep-Alive", "timeout=5"),
+        FIELD("TE", "trailers"),
+        FIELD("Upgrade", "h2c"),
+        FIELD("Host", "a"),
+        FIELD("Content-Length", "5"),
+        FIELD("Accept-Encoding", "gzip"),
+        FIELD("Expect", "100-continue"),
+        FIELD("X-Baton-Prefill", "x"),
+        FIELD("x-data-parallel-rank", "3"),
+        FIELD("X-Forwarded-For", "1.2.3.4"),
+        FIELD("Forwarded", "for=x"),
+        FIELD("x-prefiller-host-port", "e:1"),
         FIELD("Transfer_Encoding", "chunked")};
-    const struct headers headers =
-        read_good(fields, BT_ARRAY_LEN(fields));
+    const struct headers headers = read_good(fields, BT_ARRAY_LEN(fields));
 
     ck_assert_uint_eq(headers.fields.len, 0);
 }
@@ -74,8 +86,8 @@ END_TEST
 
 START_TEST(request_id_and_key_are_kept_apart)
 {
-    const struct bt_http_field fields[] = {
-        FIELD("X-Request-ID", "mine"), FIELD("Authorization", "Bearer k")};
+    const struct bt_http_field fields[] = {FIELD("X-Request-ID", "mine"),
+                                           FIELD("Authorization", "Bearer k")};
     const struct headers headers = read_good(fields, 2);
 
     ck_assert(bt_str_eq(headers.request_id, BT_STR("mine")));
@@ -86,8 +98,8 @@ END_TEST
 
 START_TEST(a_single_field_given_twice_is_refused)
 {
-    const struct bt_http_field fields[] = {
-        FIELD("Content-Type", "a/b"), FIELD("content-type", "c/d")};
+    const struct bt_http_field fields[] = {FIELD("Content-Type", "a/b"),
+                                           FIELD("content-type", "c/d")};
     const struct bt_http_head head = head_of(fields, 2);
     struct headers headers;
     const char *twice = "";
@@ -113,9 +125,12 @@ START_TEST(an_answer_keeps_its_own_fields_only)
 {
     const struct bt_http_field fields[] = {
         FIELD("Content-Type", "text/event-stream"),
-        FIELD("x-ratelimit-remaining", "5"), FIELD("Connection", "X-Hop"),
-        FIELD("X-Hop", "1"), FIELD("Transfer-Encoding", "chunked"),
-        FIELD("X-Request-Id", "engine"), FIELD("X-Baton-Route", "evil")};
+        FIELD("x-ratelimit-remaining", "5"),
+        FIELD("Connection", "X-Hop"),
+        FIELD("X-Hop", "1"),
+        FIELD("Transfer-Encoding", "chunked"),
+        FIELD("X-Request-Id", "engine"),
+        FIELD("X-Baton-Route", "evil")};
     const struct bt_http_head head = head_of(fields, BT_ARRAY_LEN(fields));
     struct bt_buf out = {0};
 
@@ -140,11 +155,8 @@ START_TEST(media_types_compare_without_parameters)
 }
 END_TEST
 
-HARNESS_MAIN_WITH("headers", setup, teardown,
-                  end_to_end_fields_pass_as_they_are,
-                  hop_by_hop_and_steering_fields_stop,
-                  request_id_and_key_are_kept_apart,
-                  a_single_field_given_twice_is_refused,
-                  two_trace_parents_are_left_out,
-                  an_answer_keeps_its_own_fields_only,
-                  media_types_compare_without_parameters)
+HARNESS_MAIN_WITH(
+    "headers", setup, teardown, end_to_end_fields_pass_as_they_are,
+    hop_by_hop_and_steering_fields_stop, request_id_and_key_are_kept_apart,
+    a_single_field_given_twice_is_refused, two_trace_parents_are_left_out,
+    an_answer_keeps_its_own_fields_only, media_types_compare_without_parameters)

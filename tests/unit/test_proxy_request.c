@@ -45,9 +45,10 @@ static void check_edit(struct request_edit *edit, const char *params,
 START_TEST(the_prefill_leg_makes_one_token_without_a_stream)
 {
     ck_assert_int_eq(
-        read_body("{\"model\":\"m\",\"prompt\":\"x\",\"max_tokens\":50, "
-                  "\"stream\":true,\"stream_options\":{\"include_usage\":true},"
-                  "\"min_tokens\":3,\"stop\":[\"a\"],\"seed\":9007199254740993}"),
+        read_body(
+            "{\"model\":\"m\",\"prompt\":\"x\",\"max_tokens\":50, "
+            "\"stream\":true,\"stream_options\":{\"include_usage\":true},"
+            "\"min_tokens\":3,\"stop\":[\"a\"],\"seed\":9007199254740993}"),
         FAULT_NONE);
     ck_assert(request.stream);
     check_edit(&request.prefill, "{\"a\":1}",
@@ -75,14 +76,17 @@ START_TEST(an_edit_may_be_closed_again_with_other_params)
     ck_assert_int_eq(read_body("{\"prompt\":\"x\",\"max_tokens\":5,"
                                "\"kv_transfer_params\":{}}"),
                      FAULT_NONE);
-    check_edit(&request.prefill, "1", "{\"prompt\":\"x\",\"max_tokens\":1,"
-                                      "\"ignore_eos\":true,"
-                                      "\"kv_transfer_params\":1}");
-    check_edit(&request.prefill, "2", "{\"prompt\":\"x\",\"max_tokens\":1,"
-                                      "\"ignore_eos\":true,"
-                                      "\"kv_transfer_params\":2}");
-    check_edit(&request.prefill, "", "{\"prompt\":\"x\",\"max_tokens\":1,"
-                                     "\"ignore_eos\":true}");
+    check_edit(&request.prefill, "1",
+               "{\"prompt\":\"x\",\"max_tokens\":1,"
+               "\"ignore_eos\":true,"
+               "\"kv_transfer_params\":1}");
+    check_edit(&request.prefill, "2",
+               "{\"prompt\":\"x\",\"max_tokens\":1,"
+               "\"ignore_eos\":true,"
+               "\"kv_transfer_params\":2}");
+    check_edit(&request.prefill, "",
+               "{\"prompt\":\"x\",\"max_tokens\":1,"
+               "\"ignore_eos\":true}");
 }
 END_TEST
 
@@ -97,10 +101,9 @@ START_TEST(chat_limits_follow_what_the_client_sent)
     ck_assert_int_eq(read_as(ENDPOINT_CHAT, "{\"messages\":[]}"), FAULT_NONE);
     check_edit(&request.prefill, "",
                "{\"messages\":[],\"max_tokens\":1,\"ignore_eos\":true}");
-    ck_assert_int_eq(
-        read_as(ENDPOINT_CHAT, "{\"max_tokens\":null,"
-                               "\"max_completion_tokens\":null}"),
-        FAULT_NONE);
+    ck_assert_int_eq(read_as(ENDPOINT_CHAT, "{\"max_tokens\":null,"
+                                            "\"max_completion_tokens\":null}"),
+                     FAULT_NONE);
     check_edit(&request.prefill, "",
                "{\"max_tokens\":1,\"max_completion_tokens\":1,"
                "\"ignore_eos\":true}");
@@ -116,10 +119,12 @@ START_TEST(private_members_go_on_both_legs_however_spelled)
                   "\"ec_transfer_params\":3}"),
         FAULT_NONE);
     ck_assert(request_has_private(&request));
-    check_edit(&request.decode, "", "{\"prompt\":\"x\",\"max_tokens\":1,"
-                                    "\"ignore_eos\":false}");
-    check_edit(&request.prefill, "", "{\"prompt\":\"x\",\"max_tokens\":1,"
-                                     "\"ignore_eos\":true}");
+    check_edit(&request.decode, "",
+               "{\"prompt\":\"x\",\"max_tokens\":1,"
+               "\"ignore_eos\":false}");
+    check_edit(&request.prefill, "",
+               "{\"prompt\":\"x\",\"max_tokens\":1,"
+               "\"ignore_eos\":true}");
 }
 END_TEST
 
@@ -164,9 +169,10 @@ END_TEST
 START_TEST(what_is_no_object_is_refused)
 {
     const char *const bodies[] = {
-        "",      "  ",           "[1]",       "\"x\"",    "17",  "null",
-        "{\"a\"", "{\"a\":1,}",   "{\"a\" 1}", "{\"a\":1} x", "{a:1}",
-        "{\"a\":1}{\"b\":2}",    "{'a':1}",   "{\"a\":[1}}"};
+        "",          "  ",          "[1]",    "\"x\"",
+        "17",        "null",        "{\"a\"", "{\"a\":1,}",
+        "{\"a\" 1}", "{\"a\":1} x", "{a:1}",  "{\"a\":1}{\"b\":2}",
+        "{'a':1}",   "{\"a\":[1}}"};
 
     for (size_t i = 0; i < BT_ARRAY_LEN(bodies); i++) {
         ck_assert_int_eq(read_body(bodies[i]), FAULT_BAD_JSON);
@@ -227,9 +233,8 @@ END_TEST
 
 START_TEST(the_model_and_forced_tools_are_read)
 {
-    ck_assert_int_eq(read_as(ENDPOINT_CHAT,
-                             "{\"model\":\"a\\u0062\","
-                             "\"tool_choice\":\"required\"}"),
+    ck_assert_int_eq(read_as(ENDPOINT_CHAT, "{\"model\":\"a\\u0062\","
+                                            "\"tool_choice\":\"required\"}"),
                      FAULT_NONE);
     ck_assert(bt_str_eq(request.model, BT_STR("ab")));
     ck_assert(request.forces_tool);

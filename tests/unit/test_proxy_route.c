@@ -142,8 +142,7 @@ START_TEST(with_all_avoided_none_is_found)
 {
     const struct engine *const avoid_p[] = {prefills[0], prefills[1],
                                             prefills[2]};
-    const struct engine *const avoid_d[] = {decodes[0], decodes[1],
-                                            decodes[2]};
+    const struct engine *const avoid_d[] = {decodes[0], decodes[1], decodes[2]};
 
     ask.avoid_count = 3;
     ask.avoid = avoid_p;

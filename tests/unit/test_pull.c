@@ -17,7 +17,7 @@ static struct pair_answer answer;
 
 static baton_event pull_event(void)
 {
-    baton_event event = {0};
+    baton_event event = {.tag = 0};
 
     do {
         ck_assert(pair_event(pair.agent, &event));
@@ -46,8 +46,7 @@ static void check_bytes(const char *provider)
 
     open_with(provider);
     pair_hold(&pair, id_a, 5, theirs, 5, 42, &answer);
-    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ours, 5, 0, 77),
-                     BATON_OK);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ours, 5, 0, 77), BATON_OK);
     event = pull_event();
     ck_assert_int_eq(event.type, BATON_EVENT_PULLED);
     ck_assert_uint_eq(event.tag, 77);
@@ -127,8 +126,7 @@ START_TEST(reads_only_the_tail_that_is_missing)
     open_with("tcp");
     pair_hold(&pair, id_a, 1, theirs, 4, 9, &answer);
     ck_assert_int_eq(
-        pair_pull(&pair, id_a, &answer, ours, 2, 2 * PAIR_TOKENS, 1),
-        BATON_OK);
+        pair_pull(&pair, id_a, &answer, ours, 2, 2 * PAIR_TOKENS, 1), BATON_OK);
     event = pull_event();
     ck_assert_int_eq(event.type, BATON_EVENT_PULLED);
     ck_assert_uint_eq(event.runs, 2);
@@ -146,8 +144,7 @@ START_TEST(a_full_hit_is_pulled_at_once)
     open_with("cma");
     pair_hold(&pair, id_a, 1, theirs, 2, 9, &answer);
     ck_assert_int_eq(
-        pair_pull(&pair, id_a, &answer, NULL, 0, 2 * PAIR_TOKENS, 1),
-        BATON_OK);
+        pair_pull(&pair, id_a, &answer, NULL, 0, 2 * PAIR_TOKENS, 1), BATON_OK);
     event = pull_event();
     ck_assert_int_eq(event.type, BATON_EVENT_PULLED);
     ck_assert_uint_eq(event.bytes, 0);
@@ -321,8 +318,7 @@ START_TEST(a_stopped_peer_writes_nothing_after_the_time_out)
     open_big(200);
     pair_hold(&pair, id_a, 1, ids, 40, 3, &answer);
     stop_child();
-    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 40, 0, 1),
-                     BATON_OK);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 40, 0, 1), BATON_OK);
     ck_assert_int_eq(pull_event().reason, BATON_REASON_TIMEOUT);
     check_no_late_write();
     pair_close(&pair);
@@ -338,8 +334,7 @@ START_TEST(a_cancel_with_a_stopped_peer_ends_after_the_drain)
     open_big(60000);
     pair_hold(&pair, id_a, 1, ids, 40, 3, &answer);
     stop_child();
-    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 40, 0, 9),
-                     BATON_OK);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 40, 0, 9), BATON_OK);
     ck_assert_int_eq(baton_cancel(pair.agent, 9), BATON_OK);
     event = pull_event();
     ck_assert_int_eq(event.type, BATON_EVENT_PULL_FAILED);
@@ -357,13 +352,11 @@ START_TEST(a_peer_that_woke_up_is_read_again)
     open_big(30000);
     pair_hold(&pair, id_a, 1, ids, 40, 3, &answer);
     stop_child();
-    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 40, 0, 1),
-                     BATON_OK);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 40, 0, 1), BATON_OK);
     ck_assert_int_eq(baton_cancel(pair.agent, 1), BATON_OK);
     ck_assert_int_eq(pull_event().reason, BATON_REASON_CANCELLED);
     ck_assert_int_eq(kill(pair.child, SIGCONT), 0);
-    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 40, 0, 2),
-                     BATON_OK);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 40, 0, 2), BATON_OK);
     ck_assert_int_eq(pull_event().type, BATON_EVENT_PULLED);
     ck_assert(pair_block_is(&pair, 39, 3, 39));
     pair_close(&pair);
@@ -441,8 +434,7 @@ START_TEST(removing_a_peer_fails_its_pulls)
     open_big(60000);
     pair_hold(&pair, id_a, 1, ids, 40, 3, &answer);
     stop_child();
-    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 40, 0, 1),
-                     BATON_OK);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 40, 0, 1), BATON_OK);
     ck_assert_int_eq(baton_peer_remove(pair.agent, "p", 0), BATON_OK);
     ck_assert(pull_event().reason != BATON_REASON_NONE);
     ck_assert_int_eq(kill(pair.child, SIGCONT), 0);
@@ -477,23 +469,17 @@ START_TEST(many_pulls_at_once_all_end)
 }
 END_TEST
 
-HARNESS_MAIN("pull", reads_scattered_blocks_over_tcp,
-             reads_scattered_blocks_over_cma,
-             fails_as_lost_after_a_break_over_tcp,
-             fails_as_lost_after_a_break_over_cma,
-             fails_as_lost_after_blocks_were_reused,
-             fails_as_lost_after_a_release, reads_only_the_tail_that_is_missing,
-             a_full_hit_is_pulled_at_once,
-             strides_wider_than_blocks_are_not_merged,
-             finds_flipped_bytes_by_checksum,
-             refuses_a_peer_of_another_fingerprint,
-             a_pull_from_a_stranger_fails, wrong_requests_are_refused_at_once,
-             a_wrong_count_of_blocks_is_a_mismatch,
-             a_stopped_peer_writes_nothing_after_the_time_out,
-             a_cancel_with_a_stopped_peer_ends_after_the_drain,
-             a_peer_that_woke_up_is_read_again,
-             a_killed_peer_is_unreachable_over_tcp,
-             a_killed_peer_is_unreachable_over_cma,
-             params_of_a_peers_earlier_life_fail,
-             a_card_that_lies_about_its_boot_is_not_trusted,
-             removing_a_peer_fails_its_pulls, many_pulls_at_once_all_end)
+HARNESS_MAIN(
+    "pull", reads_scattered_blocks_over_tcp, reads_scattered_blocks_over_cma,
+    fails_as_lost_after_a_break_over_tcp, fails_as_lost_after_a_break_over_cma,
+    fails_as_lost_after_blocks_were_reused, fails_as_lost_after_a_release,
+    reads_only_the_tail_that_is_missing, a_full_hit_is_pulled_at_once,
+    strides_wider_than_blocks_are_not_merged, finds_flipped_bytes_by_checksum,
+    refuses_a_peer_of_another_fingerprint, a_pull_from_a_stranger_fails,
+    wrong_requests_are_refused_at_once, a_wrong_count_of_blocks_is_a_mismatch,
+    a_stopped_peer_writes_nothing_after_the_time_out,
+    a_cancel_with_a_stopped_peer_ends_after_the_drain,
+    a_peer_that_woke_up_is_read_again, a_killed_peer_is_unreachable_over_tcp,
+    a_killed_peer_is_unreachable_over_cma, params_of_a_peers_earlier_life_fail,
+    a_card_that_lies_about_its_boot_is_not_trusted,
+    removing_a_peer_fails_its_pulls, many_pulls_at_once_all_end)

@@ -1,17 +1,16 @@
 /*
- * Baton's agent: moves the KV blocks of a handoff from a prefill engine (P)
- * to a decode engine (D) by one-sided reads, and proves that they are its own.
+ * Moves the KV blocks of a handoff from a prefill engine (P) to a decode
+ * engine (D) by one-sided reads, and proves that they are the handoff's own.
  *
  *   P host: hold_open -> compute -> hold_ready, params_write --params--> D host
  *   D host: pull(params) -> [reads, then the hold word] -> PULLED
  *   proxy:  release                                        -> P: RELEASED
  *
- * An agent and what was opened from it belong to one host thread at a time
- * (hold_break and blocks_reused may come from any thread). One native thread
- * per agent owns the fabric and the links; it sleeps when nothing happens.
- * Functions return at once, but for open, start and close. Outputs come last
- * and are written only on success. Open agents after any fork. The library
- * never exits, aborts, prints, or touches signals or the environment.
+ * An agent belongs to one host thread at a time (hold_break, blocks_reused,
+ * blocks_free: any thread); its native thread owns fabric and links, and
+ * sleeps when nothing happens. All calls but open, start and close return at
+ * once. Outputs come last, written only on success. Open agents after any
+ * fork. It never exits, aborts, prints, or touches signals or environment.
  */
 #ifndef BATON_AGENT_H
 #define BATON_AGENT_H
@@ -23,10 +22,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define BATON_API         __attribute__((visibility("default")))
+#pragma GCC visibility push(default)
 #define BATON_API_VERSION 1
-
 /* name, value, text */
 #define BATON_STATUS_MAP(X)                                          \
     X(BATON_OK, 0, "ok")                                             \
@@ -41,83 +38,67 @@ extern "C" {
     X(BATON_ERR_PARAMS, -9, "the params or info text is malformed")  \
     X(BATON_ERR_SPACE, -10, "the output buffer is too small")        \
     X(BATON_ERR_UNSUPPORTED, -11, "not supported by this build or device")
-
 typedef enum baton_status {
 #define BATON_STATUS_ENUM(name, value, text) name = value,
     BATON_STATUS_MAP(BATON_STATUS_ENUM)
 #undef BATON_STATUS_ENUM
 } baton_status;
 
+/* clang-format off */
 typedef enum baton_role {
-    BATON_ROLE_PREFILL = 1,
-    BATON_ROLE_DECODE = 2,
-    BATON_ROLE_BOTH = 3,
+    BATON_ROLE_PREFILL = 1, BATON_ROLE_DECODE = 2, BATON_ROLE_BOTH = 3,
     BATON_ROLE_SCHEDULER = 4 /* link only: no memory, no fabric */
 } baton_role;
-
-typedef enum baton_memory {
-    BATON_MEMORY_HOST,
-    BATON_MEMORY_CUDA
-} baton_memory;
-
-typedef enum baton_kind {
-    BATON_KIND_K,
-    BATON_KIND_V,
-    BATON_KIND_KV,    /* K and V of a token side by side */
-    BATON_KIND_LATENT /* MLA: whole on every rank */
+typedef enum baton_memory { BATON_MEMORY_HOST, BATON_MEMORY_CUDA } baton_memory;
+typedef enum baton_kind { /* KV: both of a token side by side; latent: MLA */
+    BATON_KIND_K, BATON_KIND_V, BATON_KIND_KV, BATON_KIND_LATENT
 } baton_kind;
+/* clang-format on */
 
 /* Why a hold ended, or a pull or peer failed. */
 typedef enum baton_reason {
     BATON_REASON_NONE,
-    BATON_REASON_PULLED,    /* every block was read and proven */
-    BATON_REASON_CANCELLED, /* the proxy or the host gave it up */
-    BATON_REASON_EXPIRED,   /* the lease or the orphan time ran out */
-    BATON_REASON_BROKEN,    /* the host broke it or reused a block */
-    BATON_REASON_LOST,      /* the hold word was not the handoff's: no proof */
-    BATON_REASON_CHECKSUM,  /* a block's digest differs */
-    BATON_REASON_TIMEOUT,   /* the pull's deadline passed */
+    BATON_REASON_PULLED,      /* every block was read and proven */
+    BATON_REASON_CANCELLED,   /* the proxy or the host gave it up */
+    BATON_REASON_EXPIRED,     /* the lease or the orphan time ran out */
+    BATON_REASON_BROKEN,      /* the host broke it or reused a block */
+    BATON_REASON_LOST,        /* the hold word was another's: no proof */
+    BATON_REASON_CHECKSUM,    /* a block's digest differs */
+    BATON_REASON_TIMEOUT,     /* the pull's deadline passed */
     BATON_REASON_UNREACHABLE, /* the peer's fabric endpoint failed */
     BATON_REASON_RESTARTED,   /* the peer has another boot id than the params */
     BATON_REASON_MISMATCH,    /* fingerprints, geometry or block lists differ */
     BATON_REASON_UNKNOWN_PEER /* no card of that engine, rank and boot */
 } baton_reason;
 
-/* 128-bit handoff id; lo is the hold word and never 0. */
-typedef struct baton_id {
+typedef struct baton_id { /* of a handoff; lo is the hold word, never 0 */
     uint64_t hi, lo;
 } baton_id;
-
-/* Borrowed bytes. */
-typedef struct baton_bytes {
+typedef struct baton_bytes { /* borrowed */
     const void *data;
     size_t length;
 } baton_bytes;
-
-/* Block numbers of one group, in token order. Borrowed during the call. */
-typedef struct baton_blocks {
+typedef struct baton_blocks { /* numbers of a group, in token order; borrowed */
     const uint32_t *ids;
     size_t count;
 } baton_blocks;
 
+typedef struct baton_agent baton_agent;
+
 typedef struct baton_options {
     size_t size; /* of this struct; set by baton_options_preset */
     baton_role role;
-    const char *engine;   /* engine id, 1..255 printable characters */
-    uint64_t engine_boot; /* the same on all ranks of one life; 0 unknown */
-    const char *url;      /* the engine's URL as the proxies know it */
-    uint32_t rank, world; /* this rank of all ranks (0, 1) */
-    uint32_t tp, pp;      /* tensor and pipeline parallel sizes (1, 1) */
-    const char *const
-        *proxies; /* "HOST:PORT" of agents' listeners; may be none */
-    size_t proxy_count;
-    baton_bytes key;      /* shared key of agents and proxies; empty: none */
-    const char *provider; /* "auto", "tcp", "cma", or a libfabric provider */
-    const char *fabric_address; /* local IP to listen on; NULL: by the URL's
-                                   host, else loopback */
-    const char *fingerprint;    /* all that decides the bytes inside a block:
-                                   model,    revision, dtype, kernels; free text */
-    uint32_t max_handoffs;      /* live handoffs (16384) */
+    const char *engine;           /* 1..255 printable characters */
+    uint64_t engine_boot;         /* of all ranks of one life; 0 unknown */
+    const char *url;              /* the engine's, as the proxies know it */
+    uint32_t rank, world, tp, pp; /* of ranks, tensor, pipeline (0, 1, 1, 1) */
+    const char *const *proxies;   /* "HOST:PORT" of agents' listeners */
+    size_t proxy_count;           /* may be 0 */
+    baton_bytes key;              /* shared with the proxies; empty: none */
+    const char *provider;       /* "auto", "tcp", "cma", or libfabric's name */
+    const char *fabric_address; /* local IP; NULL: the URL's, else loopback */
+    const char *fingerprint;    /* all that decides the bytes of a block */
+    uint32_t max_handoffs;      /* live at a time (16384) */
     uint32_t max_holds;         /* words in the hold table (65536) */
     uint32_t pull_timeout_ms;   /* (10000) */
     uint32_t drain_ms;  /* grace before a peer's endpoint is closed (1000) */
@@ -138,9 +119,8 @@ static inline baton_options baton_options_preset(void)
     options.provider = "auto";
     options.max_handoffs = 16384;
     options.max_holds = 65536;
-    options.pull_timeout_ms = 10000;
+    options.pull_timeout_ms = options.orphan_ms = 10000;
     options.drain_ms = 1000;
-    options.orphan_ms = 10000;
     return options;
 }
 
@@ -153,13 +133,9 @@ typedef struct baton_layout {
     uint32_t block_tokens; /* tokens of a block */
     uint32_t token_bytes;  /* bytes of one token of one head (of all: latent) */
     int head_major;        /* 1: [head][token], 0: [token][head] */
-    uint64_t blocks;
-    uint64_t stride; /* bytes from one block to the next */
-    uint64_t
-        block_bytes; /* heads * block_tokens * token_bytes (latent: no heads) */
+    /* block_bytes = (latent: 1, else heads) * block_tokens * token_bytes */
+    uint64_t blocks, stride, block_bytes;
 } baton_layout;
-
-typedef struct baton_agent baton_agent;
 
 typedef enum baton_event_type {
     BATON_EVENT_PEER_READY = 1,
@@ -172,104 +148,82 @@ typedef enum baton_event_type {
 typedef struct baton_event {
     baton_event_type type;
     baton_reason reason;
-    baton_id handoff;      /* RELEASED, PULLED, PULL_FAILED */
-    uint64_t tag;          /* PULLED, PULL_FAILED: as given to baton_pull */
-    uint64_t bytes;        /* PULLED: bytes read */
-    uint32_t blocks, runs; /* PULLED: blocks wanted, reads posted */
-    uint32_t wait_us, read_us, proof_us; /* PULLED: time by stage */
-    uint32_t rank;                       /* PEER_*: of the peer */
-    uint64_t boot;                       /* PEER_*: of the peer */
-    char engine[256];                    /* PEER_*: of the peer */
-    char provider[16];                   /* PEER_READY, PULLED */
+    baton_id handoff; /* RELEASED, PULLED, PULL_FAILED */
+    uint64_t tag;     /* of a pull, as given to baton_pull */
+    /* PULLED: bytes read, blocks wanted, reads posted, time by stage */
+    uint64_t bytes;
+    uint32_t blocks, runs, wait_us, read_us, proof_us;
+    uint32_t rank; /* PEER_*: the peer's, as boot and engine */
+    uint64_t boot;
+    char engine[256];
+    char provider[16]; /* PEER_READY, PULLED */
 } baton_event;
 
 typedef struct baton_stats {
     size_t size; /* sizeof(baton_stats) */
-    uint64_t holds_live, holds_total, slots_live;
-    uint64_t released_pulled, released_cancelled, released_expired,
-        released_broken;
+    uint64_t holds_live, holds_total, slots_live, released_pulled;
+    uint64_t released_cancelled, released_expired, released_broken;
     uint64_t pulls_live, pulls_total, pulls_failed, pulled_bytes, pulled_runs;
-    uint64_t peers_ready, links_up;
-    uint64_t boot; /* this agent's boot id */
+    uint64_t peers_ready, links_up, boot; /* boot: this agent's id */
 } baton_stats;
 
-/* Text of a status or reason; static. */
-BATON_API const char *baton_status_text(baton_status status);
-BATON_API const char *baton_reason_text(baton_reason reason);
-BATON_API const char *baton_version(void);
-
+const char *baton_status_text(baton_status status);
+const char *baton_reason_text(baton_reason reason);
+const char *baton_version(void);
+/* A `log` for hosts that lend no thread: lines to stderr, up to level *arg. */
+void baton_log_stderr(void *arg, int level, const char *text);
 /* 32 hex digits to an id and back. ERR_PARAMS; a zero low half is an error. */
-BATON_API baton_status baton_id_parse(const char *hex, size_t length,
-                                      baton_id *id_p);
-BATON_API void baton_id_format(baton_id id, char hex[33]);
-
+baton_status baton_id_parse(const char *hex, size_t length, baton_id *id_p);
+void baton_id_format(baton_id id, char hex[33]);
 /* Checks the options and opens the fabric; starts nothing. */
-BATON_API baton_status baton_agent_open(const baton_options *options,
-                                        baton_agent **agent_p);
+baton_status baton_agent_open(const baton_options *options,
+                              baton_agent **agent_p);
 /* Ends reads in flight, says goodbye, frees everything. NULL is fine. */
-BATON_API void baton_agent_close(baton_agent *agent);
-/*
- * Registers blocks. Between open and start. Regions may alias one memory; they
- * are known by (base, stride, length). The memory stays the host's and must
- * outlive the agent.
- */
-BATON_API baton_status baton_region_add(baton_agent *agent, void *base,
-                                        uint64_t length, baton_memory memory,
-                                        int device, const baton_layout *layout);
+void baton_agent_close(baton_agent *agent);
+/* Registers blocks, between open and start. Regions may alias one memory; they
+ * are known by (base, stride, length). The memory must outlive the agent. */
+baton_status baton_region_add(baton_agent *agent, void *base, uint64_t length,
+                              baton_memory memory, int device,
+                              const baton_layout *layout);
 /* The fingerprint is final; the thread starts and introduces itself. */
-BATON_API baton_status baton_agent_start(baton_agent *agent);
-/*
- * Plain text that tells another process about this rank (its card). *length_p
- * is set also on ERR_SPACE. After start.
- */
-BATON_API baton_status baton_agent_info(baton_agent *agent, char *text,
-                                        size_t cap, size_t *length_p);
-/* A peer given by the host instead of a proxy; PEER_READY or PEER_FAILED. */
-BATON_API baton_status baton_peer_add(baton_agent *agent, baton_bytes info);
-BATON_API baton_status baton_peer_remove(baton_agent *agent, const char *engine,
-                                         uint32_t rank);
-
-/* --- P --- */
-
-/*
- * Sets the hold word of `slot` before the first token is computed. The host
- * assigns the slot, the same on all ranks; it is free again after RELEASED of
- * every rank. owner: boot id of the proxy, 0 none. ERR_BUSY, ERR_EXISTS.
- */
-BATON_API baton_status baton_hold_open(baton_agent *agent, baton_id handoff,
-                                       uint32_t slot, uint64_t owner);
-/*
- * The blocks are written. From now on RELEASED will come, exactly once.
+baton_status baton_agent_start(baton_agent *agent);
+/* JSON that tells others about this rank. *length_p also on ERR_SPACE. */
+baton_status baton_agent_info(baton_agent *agent, char *text, size_t cap,
+                              size_t *length_p);
+/* A peer given by the host, not a proxy: PEER_READY or PEER_FAILED follows. */
+baton_status baton_peer_add(baton_agent *agent, baton_bytes info);
+baton_status baton_peer_remove(baton_agent *agent, const char *engine,
+                               uint32_t rank);
+/* How many blocks are free now, for the proxies' admission. */
+baton_status baton_blocks_free(baton_agent *agent, uint64_t blocks);
+/* P: sets the hold word of `slot` before the first token is computed. The host
+ * assigns the slot, the same on all ranks, free again after RELEASED of each.
+ * owner: the proxy's boot id, 0 none. ERR_BUSY; ERR_EXISTS (or lately ended) */
+baton_status baton_hold_open(baton_agent *agent, baton_id handoff,
+                             uint32_t slot, uint64_t owner);
+/* P: the blocks are written. From now on RELEASED will come, exactly once.
  * lease_ms 0: the owner's value. digests (may be NULL): with checksum, one
- * per block over all groups in order, for baton_params_write. ERR_UNKNOWN.
- */
-BATON_API baton_status baton_hold_ready(baton_agent *agent, baton_id handoff,
-                                        const baton_blocks *groups,
-                                        size_t group_count, uint64_t tokens,
-                                        uint32_t lease_ms, uint64_t *digests,
-                                        size_t digest_count);
-/*
- * Preempted or aborted: the word is clear on return. An OPEN hold ends
- * silently; a READY one gives RELEASED(broken). Unknown: ERR_UNKNOWN.
- */
-BATON_API baton_status baton_hold_break(baton_agent *agent, baton_id handoff);
-/* Ends a READY hold where there is no proxy: RELEASED(pulled). */
-BATON_API baton_status baton_hold_release(baton_agent *agent, baton_id handoff);
-/* Before blocks are overwritten: breaks every live hold with one of them. */
-BATON_API baton_status baton_blocks_reused(baton_agent *agent, uint32_t group,
-                                           const uint32_t *ids, size_t count);
-/*
- * The kv_transfer_params object for D, from the infos of all ranks in rank
- * order. Pure: needs no agent. digests: rank by rank as hold_ready gave them,
- * or NULL. *length_p is set also on ERR_SPACE.
- */
-BATON_API baton_status baton_params_write(
-    const baton_bytes *infos, size_t info_count, baton_id handoff,
-    uint32_t slot, const baton_blocks *groups, size_t group_count,
-    uint64_t tokens, const uint64_t *digests, size_t digest_count, char *text,
-    size_t cap, size_t *length_p);
-
-/* --- D --- */
+ * per block over all groups in order, for baton_params_write. ERR_UNKNOWN. */
+baton_status baton_hold_ready(baton_agent *agent, baton_id handoff,
+                              const baton_blocks *groups, size_t group_count,
+                              uint64_t tokens, uint32_t lease_ms,
+                              uint64_t *digests, size_t digest_count);
+/* P: preempted or aborted: the word is clear on return. An OPEN hold ends
+ * silently; a READY one gives RELEASED(broken). Unknown: ERR_UNKNOWN. */
+baton_status baton_hold_break(baton_agent *agent, baton_id handoff);
+/* P: ends a READY hold where there is no proxy: RELEASED(pulled). */
+baton_status baton_hold_release(baton_agent *agent, baton_id handoff);
+/* P: before blocks are overwritten: breaks each READY hold with one of them. */
+baton_status baton_blocks_reused(baton_agent *agent, uint32_t group,
+                                 const uint32_t *ids, size_t count);
+/* P: kv_transfer_params for D, from the infos of all ranks in order; needs no
+ * agent. digests: rank by rank, or NULL. *length_p also on ERR_SPACE. */
+baton_status baton_params_write(const baton_bytes *infos, size_t info_count,
+                                baton_id handoff, uint32_t slot,
+                                const baton_blocks *groups, size_t group_count,
+                                uint64_t tokens, const uint64_t *digests,
+                                size_t digest_count, char *text, size_t cap,
+                                size_t *length_p);
 
 typedef struct baton_pull_request {
     size_t size; /* sizeof(baton_pull_request) */
@@ -281,26 +235,18 @@ typedef struct baton_pull_request {
     uint64_t tag;         /* the host's name of this pull, unique while live */
 } baton_pull_request;
 
-/*
- * Starts a pull; exactly one of PULLED and PULL_FAILED follows, and until then
- * the blocks belong to the agent. Nothing wanted: PULLED at once.
- */
-BATON_API baton_status baton_pull(baton_agent *agent,
-                                  const baton_pull_request *request);
-/* Gives a pull up; PULL_FAILED(cancelled) comes once no read can write. */
-BATON_API baton_status baton_cancel(baton_agent *agent, uint64_t tag);
-
-/* --- both --- */
-
+/* D: starts a pull; exactly one of PULLED and PULL_FAILED follows, and until
+ * then the blocks belong to the agent. Nothing wanted: PULLED at once. */
+baton_status baton_pull(baton_agent *agent, const baton_pull_request *request);
+/* D: gives a pull up; PULL_FAILED(cancelled) once no read can write. */
+baton_status baton_cancel(baton_agent *agent, uint64_t tag);
 /* Takes up to max events; returns how many. Never blocks. */
-BATON_API size_t baton_poll(baton_agent *agent, baton_event *events,
-                            size_t max);
+size_t baton_poll(baton_agent *agent, baton_event *events, size_t max);
 /* Readable while events wait (an eventfd that baton_poll clears). */
-BATON_API int baton_agent_fd(const baton_agent *agent);
-BATON_API void baton_agent_stats(baton_agent *agent, baton_stats *stats_p);
-
+int baton_agent_fd(const baton_agent *agent);
+void baton_agent_stats(baton_agent *agent, baton_stats *stats_p);
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif
-
 #endif

@@ -1,0 +1,555 @@
+"""libbaton for Python: the structs and calls of <baton/agent.h> by ctypes.
+
+Nothing here knows of vLLM. `Agent` wraps one opaque agent; its methods are the
+C functions of the same names, with lists for block lists and bytes for texts,
+and raise `BatonError` where C returns an error status.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    byref,
+    c_char,
+    c_char_p,
+    c_int,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+    sizeof,
+)
+from typing import Any
+
+API_VERSION = 1
+
+BlockLists = Sequence[Sequence[int]]
+Log = Callable[[int, str], None]
+
+
+class Status(enum.IntEnum):
+    OK = 0
+    ERR_ARGUMENT = -1
+    ERR_MEMORY = -2
+    ERR_SYSTEM = -3
+    ERR_FABRIC = -4
+    ERR_BUSY = -5
+    ERR_STATE = -6
+    ERR_UNKNOWN = -7
+    ERR_EXISTS = -8
+    ERR_PARAMS = -9
+    ERR_SPACE = -10
+    ERR_UNSUPPORTED = -11
+
+
+class Role(enum.IntEnum):
+    PREFILL = 1
+    DECODE = 2
+    BOTH = 3
+    SCHEDULER = 4
+
+
+class Kind(enum.IntEnum):
+    K = 0
+    V = 1
+    KV = 2
+    LATENT = 3
+
+
+class Reason(enum.IntEnum):
+    NONE = 0
+    PULLED = 1
+    CANCELLED = 2
+    EXPIRED = 3
+    BROKEN = 4
+    LOST = 5
+    CHECKSUM = 6
+    TIMEOUT = 7
+    UNREACHABLE = 8
+    RESTARTED = 9
+    MISMATCH = 10
+    UNKNOWN_PEER = 11
+
+
+class EventType(enum.IntEnum):
+    PEER_READY = 1
+    PEER_FAILED = 2
+    RELEASED = 3
+    PULLED = 4
+    PULL_FAILED = 5
+
+
+class Id(Structure):
+    _fields_ = [("hi", c_uint64), ("lo", c_uint64)]
+
+    @classmethod
+    def parse(cls, text: str) -> Id:
+        """32 hex digits; ValueError for anything else, or a zero low half."""
+        if len(text) != 32 or not text.isascii():
+            raise ValueError("a handoff is 32 hex digits")
+        raw = bytes.fromhex(text)
+        if len(raw) != 16 or not any(raw[8:]):
+            raise ValueError("a handoff is 32 hex digits, the low half not 0")
+        return cls(int.from_bytes(raw[:8], "big"), int.from_bytes(raw[8:], "big"))
+
+    def __str__(self) -> str:
+        return f"{self.hi:016x}{self.lo:016x}"
+
+
+class Bytes(Structure):
+    _fields_ = [("data", c_char_p), ("length", c_size_t)]
+
+
+class Blocks(Structure):
+    _fields_ = [("ids", POINTER(c_uint32)), ("count", c_size_t)]
+
+
+LOG_FUNCTION = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
+
+
+class Options(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("role", c_int),
+        ("engine", c_char_p),
+        ("engine_boot", c_uint64),
+        ("url", c_char_p),
+        ("rank", c_uint32),
+        ("world", c_uint32),
+        ("tp", c_uint32),
+        ("pp", c_uint32),
+        ("proxies", POINTER(c_char_p)),
+        ("proxy_count", c_size_t),
+        ("key", Bytes),
+        ("provider", c_char_p),
+        ("fabric_address", c_char_p),
+        ("fingerprint", c_char_p),
+        ("max_handoffs", c_uint32),
+        ("max_holds", c_uint32),
+        ("pull_timeout_ms", c_uint32),
+        ("drain_ms", c_uint32),
+        ("orphan_ms", c_uint32),
+        ("checksum", c_int),
+        ("log", LOG_FUNCTION),
+        ("log_arg", c_void_p),
+    ]
+
+
+class Layout(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("group", c_uint32),
+        ("layer", c_uint32),
+        ("kind", c_int),
+        ("heads", c_uint32),
+        ("block_tokens", c_uint32),
+        ("token_bytes", c_uint32),
+        ("head_major", c_int),
+        ("blocks", c_uint64),
+        ("stride", c_uint64),
+        ("block_bytes", c_uint64),
+    ]
+
+
+class Event(Structure):
+    _fields_ = [
+        ("type", c_int),
+        ("reason", c_int),
+        ("handoff", Id),
+        ("tag", c_uint64),
+        ("bytes", c_uint64),
+        ("blocks", c_uint32),
+        ("runs", c_uint32),
+        ("wait_us", c_uint32),
+        ("read_us", c_uint32),
+        ("proof_us", c_uint32),
+        ("rank", c_uint32),
+        ("boot", c_uint64),
+        ("engine", c_char * 256),
+        ("provider", c_char * 16),
+    ]
+
+
+class Stats(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        *(
+            (name, c_uint64)
+            for name in (
+                "holds_live",
+                "holds_total",
+                "slots_live",
+                "released_pulled",
+                "released_cancelled",
+                "released_expired",
+                "released_broken",
+                "pulls_live",
+                "pulls_total",
+                "pulls_failed",
+                "pulled_bytes",
+                "pulled_runs",
+                "peers_ready",
+                "links_up",
+                "boot",
+            )
+        ),
+    ]
+
+
+class PullRequest(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("handoff", Id),
+        ("params", Bytes),
+        ("groups", POINTER(Blocks)),
+        ("group_count", c_size_t),
+        ("have_tokens", c_uint64),
+        ("tag", c_uint64),
+    ]
+
+
+class BatonError(Exception):
+    """A call of the library failed; `status` says how."""
+
+    def __init__(self, call: str, status: int) -> None:
+        self.status = Status(status)
+        text = library().baton_status_text(status).decode()
+        super().__init__(f"{call}: {text}")
+
+
+# ------------------------------------------------------------------ library
+
+
+def library_path() -> str:
+    """$BATON_LIBRARY, else the file inside the package, else the system's."""
+    named = os.environ.get("BATON_LIBRARY")
+    if named:
+        return named
+    for file in sorted(pathlib.Path(__file__).parent.glob("libbaton.so*")):
+        return str(file)
+    return "libbaton.so.0"
+
+
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "baton_status_text": (c_char_p, [c_int]),
+    "baton_reason_text": (c_char_p, [c_int]),
+    "baton_version": (c_char_p, []),
+    "baton_agent_open": (c_int, [POINTER(Options), POINTER(c_void_p)]),
+    "baton_agent_close": (None, [c_void_p]),
+    "baton_region_add": (
+        c_int,
+        [c_void_p, c_void_p, c_uint64, c_int, c_int, POINTER(Layout)],
+    ),
+    "baton_agent_start": (c_int, [c_void_p]),
+    "baton_agent_info": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(c_size_t)]),
+    "baton_peer_add": (c_int, [c_void_p, Bytes]),
+    "baton_peer_remove": (c_int, [c_void_p, c_char_p, c_uint32]),
+    "baton_hold_open": (c_int, [c_void_p, Id, c_uint32, c_uint64]),
+    "baton_hold_ready": (
+        c_int,
+        [
+            c_void_p,
+            Id,
+            POINTER(Blocks),
+            c_size_t,
+            c_uint64,
+            c_uint32,
+            POINTER(c_uint64),
+            c_size_t,
+        ],
+    ),
+    "baton_hold_break": (c_int, [c_void_p, Id]),
+    "baton_hold_release": (c_int, [c_void_p, Id]),
+    "baton_blocks_reused": (c_int, [c_void_p, c_uint32, POINTER(c_uint32), c_size_t]),
+    "baton_params_write": (
+        c_int,
+        [
+            POINTER(Bytes),
+            c_size_t,
+            Id,
+            c_uint32,
+            POINTER(Blocks),
+            c_size_t,
+            c_uint64,
+            POINTER(c_uint64),
+            c_size_t,
+            c_char_p,
+            c_size_t,
+            POINTER(c_size_t),
+        ],
+    ),
+    "baton_pull": (c_int, [c_void_p, POINTER(PullRequest)]),
+    "baton_cancel": (c_int, [c_void_p, c_uint64]),
+    "baton_poll": (c_size_t, [c_void_p, POINTER(Event), c_size_t]),
+    "baton_agent_fd": (c_int, [c_void_p]),
+    "baton_agent_stats": (None, [c_void_p, POINTER(Stats)]),
+}
+
+_library: ctypes.CDLL | None = None
+
+
+def library() -> ctypes.CDLL:
+    """The loaded library; OSError with its path when it cannot be."""
+    global _library
+    if _library is None:
+        loaded = ctypes.CDLL(library_path())
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(loaded, name)
+            function.restype = result
+            function.argtypes = arguments
+        _library = loaded
+    return _library
+
+
+def version() -> str:
+    text: bytes = library().baton_version()
+    return text.decode()
+
+
+def reason_text(reason: int) -> str:
+    text: bytes = library().baton_reason_text(reason)
+    return text.decode()
+
+
+def _check(call: str, status: int) -> None:
+    if status != Status.OK:
+        raise BatonError(call, status)
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def _block_lists(groups: BlockLists) -> Any:
+    """An array of baton_blocks; the ids live as long as the array."""
+    array = (Blocks * max(1, len(groups)))()
+    keep = []
+    for blocks, ids in zip(array, groups):
+        numbers = (c_uint32 * max(1, len(ids)))(*ids)
+        keep.append(numbers)
+        blocks.ids = ctypes.cast(numbers, POINTER(c_uint32))
+        blocks.count = len(ids)
+    array.keep = keep
+    return array
+
+
+def _text_out(call: str, write: Callable[[Any, int, Any], int], cap: int) -> bytes:
+    """Calls `write(buffer, cap, length_p)`, again when the buffer is small."""
+    length = c_size_t(0)
+    while True:
+        buffer = ctypes.create_string_buffer(cap)
+        status = write(buffer, cap, byref(length))
+        if status != Status.ERR_SPACE:
+            _check(call, status)
+            return buffer.raw[: length.value]
+        cap = max(2 * cap, length.value)
+
+
+def params_write(
+    infos: Sequence[bytes],
+    handoff: Id,
+    slot: int,
+    groups: BlockLists,
+    tokens: int,
+) -> bytes:
+    """The kv_transfer_params for D, from the infos of all ranks in order."""
+    cards = (Bytes * len(infos))(*(Bytes(info, len(info)) for info in infos))
+    lists = _block_lists(groups)
+
+    def write(buffer: Any, cap: int, length: Any) -> int:
+        status: int = library().baton_params_write(
+            cards, len(infos), handoff, slot, lists, len(groups), tokens,
+            None, 0, buffer, cap, length,
+        )  # fmt: skip
+        return status
+
+    return _text_out("baton_params_write", write, 2048)
+
+
+# -------------------------------------------------------------------- agent
+
+
+class Agent:
+    """One agent. Open it after any fork; one host thread at a time."""
+
+    def __init__(
+        self,
+        *,
+        role: Role,
+        engine: str,
+        engine_boot: int = 0,
+        url: str = "",
+        rank: int = 0,
+        world: int = 1,
+        tp: int = 1,
+        pp: int = 1,
+        proxies: Sequence[str] = (),
+        key: bytes = b"",
+        provider: str = "auto",
+        fabric_address: str | None = None,
+        fingerprint: str = "",
+        max_handoffs: int = 16384,
+        max_holds: int = 65536,
+        pull_timeout_ms: int = 10000,
+        drain_ms: int = 1000,
+        orphan_ms: int = 10000,
+        log: Log | None = None,
+    ) -> None:
+        self._agent = c_void_p()
+        self._lib = library()
+
+        def on_log(_arg: Any, level: int, text: bytes) -> None:
+            if log is not None:
+                log(level, text.decode(errors="replace"))
+
+        self._log = LOG_FUNCTION(on_log) if log is not None else LOG_FUNCTION()
+        options = Options(
+            size=sizeof(Options),
+            role=role,
+            engine=engine.encode(),
+            engine_boot=engine_boot,
+            url=url.encode(),
+            rank=rank,
+            world=world,
+            tp=tp,
+            pp=pp,
+            proxies=(c_char_p * max(1, len(proxies)))(*(p.encode() for p in proxies)),
+            proxy_count=len(proxies),
+            key=Bytes(key, len(key)),
+            provider=provider.encode(),
+            fabric_address=fabric_address.encode() if fabric_address else None,
+            fingerprint=fingerprint.encode(),
+            max_handoffs=max_handoffs,
+            max_holds=max_holds,
+            pull_timeout_ms=pull_timeout_ms,
+            drain_ms=drain_ms,
+            orphan_ms=orphan_ms,
+            checksum=0,
+            log=self._log,
+        )
+        _check(
+            "baton_agent_open",
+            self._lib.baton_agent_open(byref(options), byref(self._agent)),
+        )
+
+    def region_add(self, base: int, length: int, layout: Layout) -> None:
+        """Registers host memory; it must outlive the agent."""
+        layout.size = sizeof(Layout)
+        _check(
+            "baton_region_add",
+            self._lib.baton_region_add(
+                self._agent, base, length, 0, 0, byref(layout)
+            ),
+        )
+
+    def start(self) -> None:
+        _check("baton_agent_start", self._lib.baton_agent_start(self._agent))
+
+    def close(self) -> None:
+        """Says goodbye and frees all; further calls are errors."""
+        agent, self._agent = self._agent, c_void_p()
+        self._lib.baton_agent_close(agent)
+
+    def info(self) -> bytes:
+        return _text_out(
+            "baton_agent_info",
+            lambda *out: self._lib.baton_agent_info(self._agent, *out),
+            4096,
+        )
+
+    def peer_add(self, info: bytes) -> None:
+        _check(
+            "baton_peer_add",
+            self._lib.baton_peer_add(self._agent, Bytes(info, len(info))),
+        )
+
+    def hold_open(self, handoff: Id, slot: int, owner: int) -> None:
+        _check(
+            "baton_hold_open",
+            self._lib.baton_hold_open(self._agent, handoff, slot, owner),
+        )
+
+    def hold_ready(
+        self, handoff: Id, groups: BlockLists, tokens: int, lease_ms: int
+    ) -> None:
+        _check(
+            "baton_hold_ready",
+            self._lib.baton_hold_ready(
+                self._agent, handoff, _block_lists(groups), len(groups), tokens,
+                lease_ms, None, 0,
+            ),
+        )  # fmt: skip
+
+    def hold_break(self, handoff: Id) -> bool:
+        """False: no such hold."""
+        status = self._lib.baton_hold_break(self._agent, handoff)
+        if status == Status.ERR_UNKNOWN:
+            return False
+        _check("baton_hold_break", status)
+        return True
+
+    def hold_release(self, handoff: Id) -> None:
+        _check(
+            "baton_hold_release", self._lib.baton_hold_release(self._agent, handoff)
+        )
+
+    def blocks_reused(self, group: int, ids: Sequence[int]) -> None:
+        _check(
+            "baton_blocks_reused",
+            self._lib.baton_blocks_reused(
+                self._agent, group, (c_uint32 * max(1, len(ids)))(*ids), len(ids)
+            ),
+        )
+
+    def pull(
+        self,
+        handoff: Id,
+        params: bytes,
+        groups: BlockLists,
+        have_tokens: int,
+        tag: int,
+    ) -> None:
+        request = PullRequest(
+            size=sizeof(PullRequest),
+            handoff=handoff,
+            params=Bytes(params, len(params)),
+            groups=_block_lists(groups),
+            group_count=len(groups),
+            have_tokens=have_tokens,
+            tag=tag,
+        )
+        _check("baton_pull", self._lib.baton_pull(self._agent, byref(request)))
+
+    def cancel(self, tag: int) -> bool:
+        """False: no such pull (it may have ended already)."""
+        status = self._lib.baton_cancel(self._agent, tag)
+        if status == Status.ERR_UNKNOWN:
+            return False
+        _check("baton_cancel", status)
+        return True
+
+    def poll(self, most: int = 64) -> list[Event]:
+        """All events that wait. Never blocks."""
+        events: list[Event] = []
+        while True:
+            array = (Event * most)()
+            count = self._lib.baton_poll(self._agent, array, most)
+            events.extend(array[:count])
+            if count < most:
+                return events
+
+    def fd(self) -> int:
+        """Readable while events wait."""
+        number: int = self._lib.baton_agent_fd(self._agent)
+        return number
+
+    def stats(self) -> Stats:
+        stats = Stats(size=sizeof(Stats))
+        self._lib.baton_agent_stats(self._agent, byref(stats))
+        return stats

@@ -1,0 +1,260 @@
+"""vLLM's KV connector, in either process: it passes each call to the half that
+is here, and lets no exception of ours into a step.
+
+One object lives in the scheduler's process and one in each worker's. A worker's
+agent is opened when its KV caches are there, long after any fork.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorHandshakeMetadata,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    KVConnectorTransferResults,
+    SupportsHMA,
+)
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
+from baton_vllm import baton
+from baton_vllm.layout import add_regions, fingerprint, groups_of
+from baton_vllm.scheduler import BatonScheduler
+from baton_vllm.settings import Settings
+from baton_vllm.stats import BatonPromMetrics, BatonStats
+from baton_vllm.step import Card, Step
+from baton_vllm.worker import BatonWorker
+
+if TYPE_CHECKING:
+    import torch
+    from vllm.config import VllmConfig
+    from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
+        KVConnectorPromMetrics,
+        KVConnectorStats,
+        PromMetric,
+        PromMetricT,
+    )
+    from vllm.forward_context import ForwardContext
+    from vllm.v1.attention.backend import AttentionMetadata
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+    from vllm.v1.outputs import KVConnectorOutput
+    from vllm.v1.request import Request
+
+logger = logging.getLogger("vllm.baton")
+
+_LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
+_ROLES = {
+    "kv_producer": baton.Role.PREFILL,
+    "kv_consumer": baton.Role.DECODE,
+    "kv_both": baton.Role.BOTH,
+}
+
+
+def _log(level: int, text: str) -> None:
+    logger.log(_LEVELS[min(max(level, 0), 4)], "baton: %s", text)
+
+
+def _engine_boot(vllm_config: VllmConfig) -> int:
+    """The same in all processes of one life of an engine."""
+    transfer = vllm_config.kv_transfer_config
+    text = f"{transfer.engine_id}/{vllm_config.instance_id}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") or 1
+
+
+def _check_parallel(vllm_config: VllmConfig) -> None:
+    parallel = vllm_config.parallel_config
+    for name in (
+        "pipeline_parallel_size",
+        "data_parallel_size",
+        "decode_context_parallel_size",
+        "prefill_context_parallel_size",
+    ):
+        if getattr(parallel, name, 1) > 1:
+            raise NotImplementedError(f"baton_vllm does not support {name} above 1")
+
+
+class BatonConnector(KVConnectorBase_V1, SupportsHMA):
+    _cache_hit_source = CacheHitSource.P2P
+
+    def __init__(
+        self,
+        vllm_config: VllmConfig,
+        role: KVConnectorRole,
+        kv_cache_config: KVCacheConfig,
+    ) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        _check_parallel(vllm_config)
+        self._settings = Settings.read(
+            self._kv_transfer_config.kv_connector_extra_config
+        )
+        self._groups = groups_of(kv_cache_config)
+        self._scheduler: BatonScheduler | None = None
+        self._worker: BatonWorker | None = None
+        self._link: baton.Agent | None = None  # of the scheduler
+        if role == KVConnectorRole.SCHEDULER:
+            self._scheduler = BatonScheduler(self._settings, self._groups)
+        atexit.register(self.shutdown)
+
+    def _open_agent(self, role: baton.Role, rank: int, mark: str) -> baton.Agent:
+        parallel = self._vllm_config.parallel_config
+        return baton.Agent(
+            role=role,
+            engine=str(self._kv_transfer_config.engine_id),
+            engine_boot=_engine_boot(self._vllm_config),
+            url=self._settings.url,
+            rank=rank,
+            world=parallel.tensor_parallel_size,
+            tp=parallel.tensor_parallel_size,
+            proxies=self._settings.agents,
+            key=self._settings.key(),
+            provider=self._settings.provider,
+            fabric_address=self._settings.fabric_address,
+            fingerprint=mark,
+            max_handoffs=self._settings.max_handoffs,
+            pull_timeout_ms=int(self._settings.pull_timeout_s * 1000),
+            orphan_ms=int(self._settings.orphan_s * 1000),
+            log=_log,
+        )
+
+    # ---------------------------------------------------------- worker side
+
+    def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        role = _ROLES[str(self._kv_transfer_config.kv_role)]
+        mark = fingerprint(self._vllm_config, self._kv_cache_config, kv_caches)
+        agent = self._open_agent(role, self._vllm_config.parallel_config.rank, mark)
+        try:
+            add_regions(agent, self._kv_cache_config, kv_caches)
+            agent.start()
+        except BaseException:
+            agent.close()
+            raise
+        self._worker = BatonWorker(agent)
+        logger.info("baton %s: %s, %s", baton.version(), role.name.lower(), mark)
+
+    def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
+        return Card(self._worker.info()) if self._worker is not None else None
+
+    def handle_preemptions(self, kv_connector_metadata: KVConnectorMetadata) -> None:
+        if self._worker is None or not isinstance(kv_connector_metadata, Step):
+            return
+        try:
+            self._worker.begin_step(kv_connector_metadata)
+        except Exception:
+            logger.exception("baton: a step's orders were not all done")
+
+    def start_load_kv(self, forward_context: ForwardContext, **kwargs: Any) -> None:
+        """Pulls began before the forward; see handle_preemptions."""
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Requests wait in the scheduler for the whole of their pull."""
+
+    def save_kv_layer(
+        self,
+        layer_name: str,
+        kv_layer: torch.Tensor,
+        attn_metadata: AttentionMetadata,
+        **kwargs: Any,
+    ) -> None:
+        """Decode engines read the blocks themselves."""
+
+    def wait_for_save(self) -> None:
+        """Nothing is saved."""
+
+    def get_transfer_results(
+        self, finished_req_ids: set[str]
+    ) -> KVConnectorTransferResults:
+        if self._worker is None:
+            return KVConnectorTransferResults()
+        try:
+            return self._worker.end_step()
+        except Exception:
+            logger.exception("baton: events were not read")
+            return KVConnectorTransferResults()
+
+    def get_kv_connector_stats(self) -> KVConnectorStats | None:
+        if self._worker is not None:
+            return self._worker.take_stats()
+        if self._scheduler is None:
+            return None
+        stats = BatonStats()
+        stats.count(self._scheduler.take_counts())
+        return None if stats.is_empty() else stats
+
+    # ------------------------------------------------------- scheduler side
+
+    def set_xfer_handshake_metadata(
+        self, metadata: dict[int, KVConnectorHandshakeMetadata]
+    ) -> None:
+        if self._scheduler is None:
+            return
+        cards = {r: card for r, card in metadata.items() if isinstance(card, Card)}
+        self._scheduler.meet_workers(cards)
+        self._link = self._open_agent(baton.Role.SCHEDULER, 0, "")
+        self._link.start()
+
+    def get_loaded_kv_cache_group_ids(self, request: Request) -> tuple[int, ...]:
+        return tuple(range(len(self._groups)))
+
+    def get_num_new_matched_tokens(
+        self, request: Request, num_computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        assert self._scheduler is not None
+        return self._scheduler.matched_tokens(request, num_computed_tokens)
+
+    def update_state_after_alloc(
+        self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int
+    ) -> None:
+        assert self._scheduler is not None
+        self._scheduler.allocated(request, blocks, num_external_tokens)
+
+    def build_connector_meta(
+        self, scheduler_output: SchedulerOutput
+    ) -> KVConnectorMetadata:
+        assert self._scheduler is not None
+        return self._scheduler.next_step(scheduler_output)
+
+    def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
+        assert self._scheduler is not None
+        self._scheduler.update(connector_output)
+
+    def request_finished_all_groups(
+        self, request: Request, block_ids: tuple[list[int], ...]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        assert self._scheduler is not None
+        return self._scheduler.finished(request, block_ids)
+
+    # ------------------------------------------------------------------ both
+
+    def shutdown(self) -> None:
+        """Says goodbye; may be called twice."""
+        atexit.unregister(self.shutdown)
+        if self._worker is not None:
+            self._worker.close()
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    @classmethod
+    def build_kv_connector_stats(
+        cls, data: dict[str, Any] | None = None
+    ) -> KVConnectorStats | None:
+        return BatonStats(data=data or {})
+
+    @classmethod
+    def build_prom_metrics(
+        cls,
+        vllm_config: VllmConfig,
+        metric_types: dict[type[PromMetric], type[PromMetricT]],
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
+    ) -> KVConnectorPromMetrics:
+        return BatonPromMetrics(
+            vllm_config, metric_types, labelnames, per_engine_labelvalues
+        )

@@ -1,0 +1,324 @@
+"""The half in vLLM's scheduler: which request holds, which pulls, and what the
+workers shall do in the next step. It moves no byte.
+
+    P   first allocation     slot, Open          preempted, aborted: break
+        finished             params, Ready       finished_sending: slot is free
+    D   asked for a match    tokens of the params, once for each request
+        allocated            Pull                aborted: cancel
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import hashlib
+import itertools
+import json
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from vllm.v1.request import RequestStatus
+
+from baton_vllm import baton
+from baton_vllm.layout import Group
+from baton_vllm.settings import Settings
+from baton_vllm.step import Card, Groups, Open, Pull, Ready, Step
+
+if TYPE_CHECKING:
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.outputs import KVConnectorOutput
+    from vllm.v1.request import Request
+
+logger = logging.getLogger("vllm.baton")
+
+PROMPT_KEY = "baton_prompt"
+NULL_BLOCK = 0
+
+
+@dataclasses.dataclass
+class _Hold:
+    request: str
+    handoff: baton.Id
+    slot: int
+    is_ready: bool = False
+
+
+@dataclasses.dataclass
+class _Take:
+    """A D request's handoff."""
+
+    handoff: baton.Id
+    params: dict[str, Any]
+    have_tokens: int = 0
+    tag: int | None = None  # of its pull
+
+
+def prompt_digest(request: Request) -> str | None:
+    """Names all that decides the KV of the prompt but for the engine itself:
+    a handoff is for one prompt only. None: it cannot be named."""
+    if request.prompt_token_ids is None:
+        return None
+    digest = hashlib.sha256(array.array("q", request.prompt_token_ids).tobytes())
+    for feature in request.mm_features or ():
+        digest.update(f"\0{feature.identifier}".encode())
+    if request.lora_request is not None:
+        digest.update(f"\0{request.lora_request.lora_name}".encode())
+    return digest.hexdigest()[:32]
+
+
+def _baton_params(request: Request, wanted: str) -> dict[str, Any] | None:
+    params = request.kv_transfer_params
+    if not isinstance(params, dict) or not params.get(wanted):
+        return None
+    inner = params.get("baton")
+    return inner if isinstance(inner, dict) else None
+
+
+def _handoff_of(inner: dict[str, Any]) -> baton.Id | None:
+    try:
+        return baton.Id.parse(inner["handoff"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _owner_of(inner: dict[str, Any]) -> int:
+    """The proxy's boot; 0 where there is none or it is malformed."""
+    try:
+        owner = int(inner.get("proxy") or "0", 16)
+    except (TypeError, ValueError):
+        return 0
+    return owner if 0 <= owner < 1 << 64 else 0
+
+
+class BatonScheduler:
+    def __init__(self, settings: Settings, groups: Sequence[Group]) -> None:
+        self._settings = settings
+        self._groups = groups
+        self._infos: list[bytes] = []
+        self._free_slots = list(range(settings.max_handoffs))
+        self._holds: dict[str, _Hold] = {}  # by request
+        self._handoffs: set[str] = set()  # of the holds
+        self._takes: dict[str, _Take] = {}  # by request
+        self._asked: set[str] = set()  # D requests that may not pull (again)
+        self._tags = itertools.count(1)
+        self._step = Step()
+        self._no_counts()
+
+    def _no_counts(self) -> None:
+        self.counts = {"offers": 0, "no_slot": 0, "no_offer": 0, "refused": 0}
+
+    def meet_workers(self, cards: dict[int, Card]) -> None:
+        self._infos = [cards[rank].info for rank in sorted(cards)]
+
+    # ----------------------------------------------------------------- P
+
+    def _open_hold(self, request: Request, inner: dict[str, Any]) -> None:
+        handoff = _handoff_of(inner)
+        if handoff is None or str(handoff) in self._handoffs:
+            self.counts["refused"] += 1
+            return
+        if not self._free_slots or not self._infos:
+            self.counts["no_slot"] += 1
+            return
+        hold = _Hold(request.request_id, handoff, self._free_slots.pop())
+        self._holds[request.request_id] = hold
+        self._handoffs.add(str(handoff))
+        self._step.opens.append(Open(str(handoff), hold.slot, _owner_of(inner)))
+
+    def _forget_hold(self, hold: _Hold) -> None:
+        del self._holds[hold.request]
+        self._handoffs.discard(str(hold.handoff))
+        self._free_slots.append(hold.slot)
+
+    def _break_open(self, request_id: str) -> None:
+        """An OPEN hold ends silently: its slot is free when the next step
+        begins, as the workers break before they open."""
+        hold = self._holds.get(request_id)
+        if hold is None or hold.is_ready:
+            return
+        handoff = str(hold.handoff)
+        unsent = [item for item in self._step.opens if item.handoff == handoff]
+        if unsent:
+            self._step.opens.remove(unsent[0])
+        else:
+            self._step.breaks.append(handoff)
+        self._forget_hold(hold)
+
+    def _offer(
+        self, request: Request, hold: _Hold, block_ids: Sequence[Sequence[int]]
+    ) -> dict[str, Any] | None:
+        """The params; None when the blocks are not all there."""
+        tokens = request.num_prompt_tokens
+        digest = prompt_digest(request)
+        groups = [
+            group.needed(ids, tokens) for group, ids in zip(self._groups, block_ids)
+        ]
+        if (
+            digest is None
+            or request.num_computed_tokens < tokens
+            or any(NULL_BLOCK in ids for ids in groups)
+            or any(
+                len(ids) != group.needed_count(tokens)
+                for group, ids in zip(self._groups, groups)
+            )
+        ):
+            return None
+        text = baton.params_write(
+            self._infos, hold.handoff, hold.slot, groups, tokens
+        )
+        params: dict[str, Any] = json.loads(text)
+        params[PROMPT_KEY] = digest
+        lease_ms = 0
+        if not (request.kv_transfer_params or {}).get("baton", {}).get("proxy"):
+            lease_ms = int(self._settings.lease_s * 1000)
+        self._step.readies.append(
+            Ready(request.request_id, str(hold.handoff), groups, tokens, lease_ms)
+        )
+        hold.is_ready = True
+        return params
+
+    def _finish_hold(
+        self, request: Request, hold: _Hold, block_ids: Sequence[Sequence[int]]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        params = None
+        if request.status in (
+            RequestStatus.FINISHED_LENGTH_CAPPED,
+            RequestStatus.FINISHED_STOPPED,
+        ):
+            try:
+                params = self._offer(request, hold, block_ids)
+            except baton.BatonError as error:
+                logger.warning("baton: no handoff: %s", error)
+        if params is None:
+            self.counts["no_offer"] += 1
+            self._break_open(request.request_id)
+            return False, None
+        self.counts["offers"] += 1
+        return True, params
+
+    # ----------------------------------------------------------------- D
+
+    def matched_tokens(self, request: Request, have_tokens: int) -> tuple[int, bool]:
+        """How many tokens a pull would bring beyond `have_tokens`."""
+        request_id = request.request_id
+        if request_id in self._asked:
+            return 0, False
+        inner = _baton_params(request, "do_remote_prefill")
+        if inner is None:
+            return 0, False
+        take = self._takes.get(request_id)
+        if take is None:
+            take = self._accept(request, inner)
+        if take is None:
+            self._asked.add(request_id)
+            return 0, False
+        take.have_tokens = have_tokens
+        missing = request.num_prompt_tokens - have_tokens
+        # The last token of a prompt is computed here in any case.
+        return (missing, True) if missing > 1 else (0, False)
+
+    def _accept(self, request: Request, inner: dict[str, Any]) -> _Take | None:
+        handoff = _handoff_of(inner)
+        params = request.kv_transfer_params or {}
+        why = None
+        if handoff is None:
+            why = "its handoff is malformed"
+        elif params.get(PROMPT_KEY) != prompt_digest(request):
+            why = "it is of another prompt"
+        elif inner.get("tokens") != request.num_prompt_tokens:
+            why = "its tokens are not the prompt's"
+        if why is not None or handoff is None:
+            logger.warning("baton: a handoff is not used: %s", why)
+            self.counts["refused"] += 1
+            return None
+        take = _Take(handoff, {"baton": inner})
+        self._takes[request.request_id] = take
+        return take
+
+    def _start_pull(
+        self, request: Request, blocks: KVCacheBlocks, tokens: int
+    ) -> None:
+        """tokens 0: all that counts is here already, P is only told so."""
+        take = self._takes[request.request_id]
+        total = request.num_prompt_tokens
+        groups: Groups = [[] for _ in self._groups]
+        have = total
+        if tokens > 0:
+            have = take.have_tokens
+            groups = [
+                group.wanted(ids, total, have)
+                for group, ids in zip(self._groups, blocks.get_block_ids())
+            ]
+        take.tag = next(self._tags)
+        self._asked.add(request.request_id)
+        self._step.pulls.append(
+            Pull(
+                request=request.request_id if tokens > 0 else None,
+                handoff=str(take.handoff),
+                tag=take.tag,
+                params=json.dumps(take.params).encode(),
+                groups=groups,
+                have_tokens=have,
+            )
+        )
+
+    # -------------------------------------------------------- both, by vLLM
+
+    def allocated(self, request: Request, blocks: KVCacheBlocks, tokens: int) -> None:
+        request_id = request.request_id
+        inner = _baton_params(request, "do_remote_decode")
+        if inner is not None and request_id not in self._holds:
+            self._open_hold(request, inner)
+        if request_id in self._takes and request_id not in self._asked:
+            self._start_pull(request, blocks, tokens)
+
+    def finished(
+        self, request: Request, block_ids: Sequence[Sequence[int]]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        request_id = request.request_id
+        self._asked.discard(request_id)
+        take = self._takes.pop(request_id, None)
+        if take is not None and take.tag is not None:
+            if request.status == RequestStatus.FINISHED_ABORTED:
+                self._step.cancels.append(take.tag)
+        hold = self._holds.get(request_id)
+        if hold is None:
+            return False, None
+        return self._finish_hold(request, hold, block_ids)
+
+    def next_step(self, output: SchedulerOutput) -> Step:
+        for request_id in output.preempted_req_ids or ():
+            self._break_open(request_id)
+        step, self._step = self._step, Step()
+        step.is_empty = output.total_num_scheduled_tokens == 0
+        if any(hold.is_ready for hold in self._holds.values()):
+            step.reused = self._written(output, step)
+        return step
+
+    def _written(self, output: SchedulerOutput, step: Step) -> Groups:
+        """The blocks that this step may write to. vLLM keeps a hold's blocks
+        out of them; saying so all the same makes a mistake harmless."""
+        written: list[set[int]] = [set() for _ in self._groups]
+        for new in output.scheduled_new_reqs:
+            for group, seen, ids in zip(self._groups, written, new.block_ids):
+                seen.update(ids[new.num_computed_tokens // group.block_tokens :])
+        for lists in output.scheduled_cached_reqs.new_block_ids:
+            for seen, ids in zip(written, lists or ()):
+                seen.update(ids)
+        for pull in step.pulls:
+            for seen, ids in zip(written, pull.groups):
+                seen.update(ids)
+        return [sorted(seen - {NULL_BLOCK}) for seen in written]
+
+    def update(self, output: KVConnectorOutput) -> None:
+        for request_id in output.finished_sending or ():
+            hold = self._holds.get(request_id)
+            if hold is not None:
+                self._forget_hold(hold)
+
+    def take_counts(self) -> dict[str, int]:
+        counts = self.counts
+        self._no_counts()
+        return counts

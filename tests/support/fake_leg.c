@@ -1,0 +1,88 @@
+/*
+ * fake_leg: proxy/leg.h without connections.
+ */
+#include "tests/support/fake_leg.h"
+
+struct fake_legs *fake_legs(void)
+{
+    static struct fake_legs legs;
+
+    return &legs;
+}
+
+void fake_legs_reset(void)
+{
+    struct fake_legs *const legs = fake_legs();
+
+    for (size_t i = 0; i < LEG_ROLE_COUNT; i++) {
+        bt_buf_fini(&legs->body[i]);
+    }
+    *legs = (struct fake_legs){0};
+}
+
+void leg_init(struct leg *leg, struct exchange *exchange, enum leg_role role)
+{
+    *leg = (struct leg){.exchange = exchange, .role = role};
+}
+
+enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
+{
+    struct fake_legs *const legs = fake_legs();
+    struct bt_buf *const body = &legs->body[leg->role];
+    union {
+        struct fake_legs *legs;
+        struct bt_http_call *call;
+    } open = {.legs = legs};
+
+    if (legs->refuses) {
+        return BT_ERR_NOMEM;
+    }
+    leg->engine = ask->engine;
+    leg->number++;
+    leg->call = open.call; /* only compared with NULL */
+    leg->is_sent = false;
+    leg->is_whole = false;
+    leg->is_paused = false;
+    leg->code = 0;
+    leg->begun_us = 1;
+    leg->end_us = 2;
+    legs->opened[leg->role]++;
+    legs->was_fresh = ask->fresh_only;
+    bt_buf_clear(body);
+    bt_json_splice_append(ask->body, body);
+    return BT_OK;
+}
+
+void leg_close(struct leg *leg, enum leg_outcome outcome)
+{
+    (void)outcome;
+    if (leg->call != NULL) {
+        leg->call = NULL;
+        fake_legs()->closed[leg->role]++;
+    }
+}
+
+bool leg_is_open(const struct leg *leg)
+{
+    return leg->call != NULL;
+}
+
+void leg_pause(struct leg *leg)
+{
+    leg->is_paused = true;
+    fake_legs()->paused++;
+}
+
+void leg_resume(struct leg *leg)
+{
+    if (leg->is_paused) {
+        leg->is_paused = false;
+        fake_legs()->resumed++;
+    }
+}
+
+void leg_shut(struct leg *leg)
+{
+    (void)leg;
+    fake_legs()->shut++;
+}

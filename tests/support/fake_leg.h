@@ -1,0 +1,26 @@
+/*
+ * Scripted upstream: takes the place of proxy/leg.c at link time. A leg that
+ * is opened stays open until the test tells the exchange what became of it.
+ */
+#ifndef TESTS_SUPPORT_FAKE_LEG_H
+#define TESTS_SUPPORT_FAKE_LEG_H
+
+#include "common/buf.h"
+#include "proxy/leg.h"
+
+struct fake_legs {
+    unsigned opened[LEG_ROLE_COUNT];
+    unsigned closed[LEG_ROLE_COUNT];
+    unsigned shut;
+    unsigned paused;
+    unsigned resumed;
+    bool was_fresh; /* the last leg asked for a fresh connection */
+    bool refuses;   /* leg_open fails */
+    struct bt_buf body[LEG_ROLE_COUNT]; /* of the last leg of that role */
+};
+
+/* The one set that leg_open and the others record in. */
+struct fake_legs *fake_legs(void);
+void fake_legs_reset(void);
+
+#endif

@@ -1,0 +1,1001 @@
+/*
+ * proxy/exchange and proxy/attempt: every state against every event, and the
+ * rules of failover, release and commit, with a fake sink, fake legs and a
+ * fake control thread. No socket is involved.
+ */
+#include "proxy/exchange.h"
+#include "tests/support/fake_leg.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/harness.h"
+
+#include <stdio.h>
+
+#define PER_SIDE 2
+
+/* --- the fake control thread --- */
+
+static struct {
+    unsigned begun, prefilled, decoded, released, cancelled, first_tokens;
+    enum release_reason reason;
+    const struct engine *decode;
+} told;
+
+void control_handoff_begin(struct control *control,
+                           const struct handoff_begin *begin)
+{
+    (void)control;
+    ck_assert_uint_ne(begin->id.lo, 0);
+    told.begun++;
+}
+
+void control_handoff_prefilled(struct control *control, struct handoff_id id,
+                               uint64_t prefill_us)
+{
+    (void)control;
+    (void)id;
+    (void)prefill_us;
+    told.prefilled++;
+}
+
+void control_handoff_decode(struct control *control, struct handoff_id id,
+                            const struct engine *decode)
+{
+    (void)control;
+    (void)id;
+    told.decoded++;
+    told.decode = decode;
+}
+
+void control_handoff_release(struct control *control, struct handoff_id id,
+                             enum release_reason reason, bool cancel_decode)
+{
+    (void)control;
+    (void)id;
+    told.released++;
+    told.reason = reason;
+    told.cancelled += cancel_decode ? 1 : 0;
+}
+
+void control_handoff_first_token(struct control *control, struct handoff_id id,
+                                 uint64_t ttft_us)
+{
+    (void)control;
+    (void)id;
+    (void)ttft_us;
+    told.first_tokens++;
+}
+
+void control_want_room(struct control *control, struct bt_mailbox *worker)
+{
+    (void)control;
+    (void)worker;
+}
+
+/* --- one worker over two P and two D --- */
+
+static char urls[2 * PER_SIDE][32];
+static struct engine_conf prefill_confs[PER_SIDE];
+static struct engine_conf decode_confs[PER_SIDE];
+static struct pool_conf pool_conf;
+static struct config config;
+static struct program program;
+static struct bt_metrics *metrics;
+static struct worker *worker;
+static struct fake_sink fake;
+static struct exchange *x;
+
+static void setup(void)
+{
+    memset(&told, 0, sizeof(told));
+    fake_legs_reset();
+    for (int i = 0; i < PER_SIDE; i++) {
+        (void)snprintf(urls[i], sizeof(urls[i]), "http://127.0.0.1:%d", 1 + i);
+        (void)snprintf(urls[PER_SIDE + i], sizeof(urls[i]),
+                       "http://127.0.0.1:%d", 101 + i);
+        prefill_confs[i] = (struct engine_conf){.url = urls[i], .weight = 1};
+        decode_confs[i] =
+            (struct engine_conf){.url = urls[PER_SIDE + i], .weight = 1};
+    }
+    pool_conf = (struct pool_conf){
+        .connector = CONNECTOR_NIXL,
+        .prefill = {.engines = {prefill_confs, PER_SIDE}},
+        .decode = {.engines = {decode_confs, PER_SIDE}},
+        .handoff = {.on_failure = ON_FAILURE_RETRY, .lease_ms = 30000},
+    };
+    config = (struct config){
+        .pools = {&pool_conf, 1},
+        .limits = {.prefill_answer = 4096, .queue = 4},
+        .timeouts = {.prefill = 1000,
+                     .first_byte = 1000,
+                     .idle = 1000,
+                     .queue = 1000},
+        .retry = {.attempts = 2, .budget_percent = 20},
+    };
+    program = (struct program){.config = &config, .access_fd = -1, .boot = 7};
+    ck_assert_int_eq(registry_open(&config, &program.registry), BT_OK);
+    metrics = stats_open();
+    ck_assert_ptr_nonnull(metrics);
+    ck_assert_int_eq(worker_open(&program, 0, NULL, 0, metrics, &worker),
+                     BT_OK);
+    fake_sink_init(&fake);
+    x = NULL;
+}
+
+static void teardown(void)
+{
+    if (worker != NULL) {
+        worker_close(&worker);
+    }
+    bt_metrics_close(&metrics);
+    registry_close(&program.registry);
+    fake_sink_fini(&fake);
+    fake_legs_reset();
+    ck_assert_uint_eq(atomic_load(&program.body_bytes), 0);
+}
+
+static void again(void)
+{
+    teardown();
+    setup();
+}
+
+static void use_baton(void)
+{
+    struct registry *const registry = program.registry;
+
+    pool_conf.connector = CONNECTOR_BATON;
+    for (size_t i = 0; i < registry->engine_count; i++) {
+        atomic_store(&registry->engines[i].is_linked, true);
+    }
+    for (size_t d = 0; d < PER_SIDE; d++) {
+        for (size_t p = 0; p < PER_SIDE; p++) {
+            atomic_store(&registry->pools[0].decode[d]->pair_ready[p], true);
+        }
+    }
+}
+
+/* --- events --- */
+
+static void on(enum exchange_event_kind kind, struct leg *leg)
+{
+    const struct bt_http_failure failure = {.status = BT_ERR_RESET};
+    const struct bt_http_head head = {.code = 200, .minor = 1};
+    struct control_news news = {.kind = NEWS_PULLED, .handoff = x->handoff};
+    const struct exchange_event event = {
+        .kind = kind,
+        .leg = leg,
+        .head = &head,
+        .bytes = BT_STR("data: {\"a\":1}\n\n"),
+        .failure = &failure,
+        .news = &news,
+    };
+
+    exchange_on(x, &event);
+}
+
+static void on_news(enum news_kind kind)
+{
+    const struct control_news news = {.kind = kind, .handoff = x->handoff};
+    const struct exchange_event event = {.kind = XE_NEWS, .news = &news};
+
+    exchange_on(x, &event);
+}
+
+static void on_head(struct leg *leg, unsigned code, const char *type)
+{
+    const struct bt_http_field fields[] = {
+        {BT_STR("Content-Type"), bt_str_of(type)},
+        {BT_STR("Retry-After"), BT_STR("7")}};
+    const struct bt_http_head head = {
+        .code = code, .minor = 1, .fields = fields, .field_count = 2};
+    const struct exchange_event event = {
+        .kind = XE_HEAD, .leg = leg, .head = &head};
+
+    leg->code = code;
+    exchange_on(x, &event);
+}
+
+static void on_body(struct leg *leg, const char *text)
+{
+    const struct exchange_event event = {
+        .kind = XE_BODY, .leg = leg, .bytes = bt_str_of(text)};
+
+    exchange_on(x, &event);
+}
+
+static void on_sent(struct leg *leg)
+{
+    leg->is_sent = true;
+    leg->sent_ms = bt_loop_now_ms(worker->loop);
+    on(XE_SENT, leg);
+}
+
+static void on_end(struct leg *leg)
+{
+    leg->is_whole = true;
+    on(XE_END, leg);
+}
+
+static void on_failed(struct leg *leg, bool is_stale, bool is_connecting)
+{
+    const struct bt_http_failure failure = {
+        .status = BT_ERR_RESET, .connecting = is_connecting, .stale = is_stale};
+    const struct exchange_event event = {
+        .kind = XE_FAILED, .leg = leg, .failure = &failure};
+
+    exchange_on(x, &event);
+}
+
+/* --- the way to each state --- */
+
+#define PARAMS                                                \
+    "{\"remote_engine_id\":\"e\",\"remote_block_ids\":[[1]]," \
+    "\"remote_host\":\"127.0.0.1\",\"remote_port\":5600}"
+
+static void open_with(const char *body)
+{
+    x = exchange_open(worker, &fake.sink, ENDPOINT_COMPLETIONS);
+    ck_assert_ptr_nonnull(x);
+    x->target = BT_STR("/v1/completions");
+    ck_assert_int_eq(exchange_reserve_body(x, strlen(body)), BT_OK);
+    bt_buf_append(&x->body, bt_str_of(body));
+}
+
+static void start_with(const char *body)
+{
+    open_with(body);
+    on(XE_START, NULL);
+}
+
+static void start(void)
+{
+    start_with("{\"model\":\"m\",\"prompt\":\"hello\",\"max_tokens\":9}");
+}
+
+static void answer_prefill(const char *params)
+{
+    char text[512];
+
+    (void)snprintf(text, sizeof(text), "{\"kv_transfer_params\":%s}", params);
+    on_sent(&x->prefill);
+    on_head(&x->prefill, 200, "application/json");
+    on_body(&x->prefill, text);
+    on_end(&x->prefill);
+}
+
+static void answer_baton(void)
+{
+    char text[256];
+
+    (void)snprintf(text, sizeof(text), "{\"baton\":{\"handoff\":\"%s\"}}",
+                   x->handoff_text);
+    answer_prefill(text);
+}
+
+static void reach_decode(void)
+{
+    start();
+    answer_prefill(PARAMS);
+    ck_assert_int_eq(x->state, XS_DECODE);
+}
+
+static void reach_stream(void)
+{
+    reach_decode();
+    on_sent(&x->decode);
+    on_head(&x->decode, 200, "text/event-stream");
+    on_body(&x->decode, "data: {\"t\":1}\n\n");
+    ck_assert_int_eq(x->state, XS_STREAM);
+}
+
+static void reach_harvest(void)
+{
+    start();
+    on_sent(&x->prefill);
+    on(XE_CLIENT_GONE, NULL);
+    ck_assert_int_eq(x->state, XS_HARVEST);
+}
+
+static void reach(enum exchange_state state)
+{
+    switch (state) {
+    case XS_NEW:
+        open_with("{\"prompt\":\"x\"}");
+        return;
+    case XS_WAIT:
+        for (int i = 0; i < PER_SIDE; i++) {
+            prefill_confs[i].max_in_flight = 1;
+            atomic_store(&program.registry->engines[i].in_flight, 1);
+        }
+        start();
+        return;
+    case XS_PREFILL:
+        start();
+        return;
+    case XS_DECODE:
+        reach_decode();
+        return;
+    case XS_STREAM:
+        reach_stream();
+        return;
+    case XS_HARVEST:
+        reach_harvest();
+        return;
+    case XS_LINGER:
+        reach_decode();
+        on(XE_CLIENT_GONE, NULL);
+        return;
+    case XS_RELEASE:
+        reach_harvest();
+        on_head(&x->prefill, 200, "application/json");
+        on_body(&x->prefill, "{\"kv_transfer_params\":" PARAMS "}");
+        on_end(&x->prefill);
+        return;
+    case XS_DONE:
+        open_with("{}");
+        on(XE_CLIENT_GONE, NULL);
+        return;
+    }
+}
+
+static struct leg *leg_of(enum exchange_state state)
+{
+    if (state == XS_PREFILL || state == XS_HARVEST) {
+        return &x->prefill;
+    }
+    return state == XS_RELEASE ? &x->release : &x->decode;
+}
+
+/* No leg is open and nothing is counted. */
+static void check_over(void)
+{
+    ck_assert(!leg_is_open(&x->prefill));
+    ck_assert(!leg_is_open(&x->decode));
+    ck_assert(!leg_is_open(&x->release));
+    ck_assert_uint_eq(worker->exchange_count + worker->tail_count, 0);
+    ck_assert_uint_eq(worker->queue_count, 0);
+    ck_assert_uint_eq(atomic_load(&program.body_bytes), 0);
+    for (size_t i = 0; i < program.registry->engine_count; i++) {
+        ck_assert_uint_eq(worker->releases[i], 0);
+    }
+}
+
+/* What must hold after any event: at most one verdict, and it was the last
+ * word to the sink. */
+static void check_invariants(void)
+{
+    ck_assert_uint_le(fake_sink_verdicts(&fake), 1);
+    if (fake_sink_verdicts(&fake) == 1) {
+        ck_assert_ptr_null(x->sink);
+    }
+    if (x->state == XS_DONE) {
+        check_over();
+    }
+}
+
+static void try_event(enum exchange_state state, enum exchange_event_kind kind)
+{
+    again();
+    reach(state);
+    ck_assert_int_eq(x->state, state);
+    on(kind, leg_of(state));
+    check_invariants();
+    /* A client that leaves then, and a worker that ends, end it all. */
+    if (x->sink != NULL) {
+        on(XE_CLIENT_GONE, NULL);
+        check_invariants();
+    }
+    exchange_abort(x);
+    ck_assert_int_eq(x->state, XS_DONE);
+    check_invariants();
+}
+
+START_TEST(every_event_in_every_state_keeps_the_promises)
+{
+    for (int state = XS_NEW; state <= XS_DONE; state++) {
+        for (int kind = XE_START; kind <= XE_NEWS; kind++) {
+            try_event((enum exchange_state)state,
+                      (enum exchange_event_kind)kind);
+        }
+    }
+}
+END_TEST
+
+START_TEST(every_state_ends_by_its_deadlines)
+{
+    for (int state = XS_WAIT; state < XS_DONE; state++) {
+        again();
+        reach((enum exchange_state)state);
+        for (int i = 0; i < 4 && x->state != XS_DONE; i++) {
+            ck_assert(bt_timer_is_set(&x->timer));
+            on(XE_DEADLINE, NULL);
+            check_invariants();
+        }
+        ck_assert_int_eq(x->state, XS_DONE);
+    }
+}
+END_TEST
+
+START_TEST(a_worker_that_ends_gives_every_client_a_verdict)
+{
+    for (int state = XS_NEW; state <= XS_STREAM; state++) {
+        again();
+        reach((enum exchange_state)state);
+        exchange_abort(x);
+        ck_assert_uint_eq(fake_sink_verdicts(&fake), 1);
+        ck_assert_uint_eq(fake.code, state == XS_STREAM ? 200 : 503);
+        check_invariants();
+    }
+}
+END_TEST
+
+/* --- the plain road --- */
+
+static bool has(struct bt_str text, const char *needle)
+{
+    return bt_str_find(text, bt_str_of(needle)) < text.len;
+}
+
+START_TEST(a_request_goes_to_prefill_then_decode_then_back)
+{
+    start();
+    ck_assert(
+        has(bt_buf_str(&fake_legs()->body[LEG_PREFILL]), "\"max_tokens\":1"));
+    ck_assert(has(bt_buf_str(&fake_legs()->body[LEG_PREFILL]),
+                  "\"do_remote_decode\":true"));
+    answer_prefill(PARAMS);
+    ck_assert(has(bt_buf_str(&fake_legs()->body[LEG_DECODE]),
+                  "\"max_tokens\":9,\"kv_transfer_params\":" PARAMS "}"));
+    on_sent(&x->decode);
+    on_head(&x->decode, 200, "application/json");
+    on_body(&x->decode, "{\"t\":1,\"kv_transfer_params\":null}");
+    on_end(&x->decode);
+    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_uint_eq(fake.answers, 1);
+    ck_assert_uint_eq(fake.code, 200);
+    ck_assert(bt_str_eq(bt_buf_str(&fake.body), BT_STR("{\"t\":1}")));
+    ck_assert(has(bt_buf_str(&fake.fields), "X-Baton-Route: pd\r\n"));
+    check_invariants();
+}
+END_TEST
+
+START_TEST(a_stream_commits_at_its_first_event_and_frees_the_body)
+{
+    reach_stream();
+    ck_assert_uint_eq(fake.heads, 1);
+    ck_assert_uint_eq(atomic_load(&program.body_bytes), 0);
+    on_body(&x->decode, "data: [DONE]\n\n");
+    on_end(&x->decode);
+    ck_assert_uint_eq(fake.ends, 1);
+    ck_assert_int_eq(x->state, XS_DONE);
+}
+END_TEST
+
+START_TEST(a_slow_client_pauses_the_decode_leg)
+{
+    reach_stream();
+    fake.is_full = true;
+    on_body(&x->decode, "data: 2\n\n");
+    ck_assert_uint_eq(fake_legs()->paused, 1);
+    on(XE_DEADLINE, NULL);
+    ck_assert_int_eq(x->state, XS_STREAM); /* it is not D that stalls */
+    fake.is_full = false;
+    on(XE_ROOM, NULL);
+    ck_assert_uint_eq(fake_legs()->resumed, 1);
+}
+END_TEST
+
+/* --- P fails --- */
+
+START_TEST(a_refusal_of_prefill_is_the_clients)
+{
+    start();
+    on_sent(&x->prefill);
+    on_head(&x->prefill, 400, "text/plain");
+    on_body(&x->prefill, "no such thing\n");
+    on_end(&x->prefill);
+    ck_assert_uint_eq(fake.code, 400);
+    ck_assert(bt_str_eq(bt_buf_str(&fake.body), BT_STR("no such thing\n")));
+    ck_assert(has(bt_buf_str(&fake.fields), "Content-Type: text/plain\r\n"));
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 0);
+}
+END_TEST
+
+START_TEST(a_lost_prefill_moves_to_another_engine_with_a_new_handoff)
+{
+    const struct engine *first;
+    char handoff[33];
+
+    start();
+    first = x->prefill.engine;
+    memcpy(handoff, x->handoff_text, sizeof(handoff));
+    on_failed(&x->prefill, false, true);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_ptr_ne(x->prefill.engine, first);
+    ck_assert_str_ne(x->handoff_text, handoff);
+    on_failed(&x->prefill, false, true);
+    ck_assert_uint_eq(fake.code, 502);
+    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], PER_SIDE);
+}
+END_TEST
+
+START_TEST(without_attempts_nothing_is_tried_again)
+{
+    config.retry.attempts = 0;
+    start();
+    on_failed(&x->prefill, false, true);
+    ck_assert_uint_eq(fake.code, 502);
+    again();
+    pool_conf.handoff.on_failure = ON_FAILURE_ERROR;
+    start();
+    on_failed(&x->prefill, false, true);
+    ck_assert_uint_eq(fake.code, 502);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
+}
+END_TEST
+
+START_TEST(an_empty_budget_stops_retries)
+{
+    worker->budgets[0] = 0;
+    start();
+    on_failed(&x->prefill, false, true);
+    ck_assert_uint_eq(fake.code, 502);
+}
+END_TEST
+
+START_TEST(a_stale_connection_is_a_resend_outside_the_budget)
+{
+    const struct engine *first;
+    char handoff[33];
+
+    worker->budgets[0] = 0;
+    start();
+    first = x->prefill.engine;
+    memcpy(handoff, x->handoff_text, sizeof(handoff));
+    on_failed(&x->prefill, true, false);
+    ck_assert_ptr_eq(x->prefill.engine, first);
+    ck_assert_uint_eq(x->prefill.number, 2);
+    ck_assert(fake_legs()->was_fresh);
+    ck_assert_str_ne(x->handoff_text, handoff);
+    ck_assert_int_eq(x->attempts, 0);
+}
+END_TEST
+
+START_TEST(local_sends_to_decode_alone_when_prefill_is_used_up)
+{
+    pool_conf.handoff.on_failure = ON_FAILURE_LOCAL;
+    start();
+    on_failed(&x->prefill, false, true);
+    on_failed(&x->prefill, false, true);
+    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_int_eq(x->reason, ROUTE_REASON_LOCAL);
+    ck_assert(
+        !has(bt_buf_str(&fake_legs()->body[LEG_DECODE]), "kv_transfer_params"));
+}
+END_TEST
+
+START_TEST(a_busy_prefill_keeps_its_status_and_retry_after)
+{
+    start();
+    on_head(&x->prefill, 503, "a/b");
+    on_head(&x->prefill, 503, "a/b");
+    ck_assert_uint_eq(fake.code, 503);
+    ck_assert(has(bt_buf_str(&fake.fields), "Retry-After: 7\r\n"));
+    again();
+    start();
+    on_head(&x->prefill, 429, "a/b");
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 2);
+    on_head(&x->prefill, 429, "a/b");
+    on_body(&x->prefill, "busy");
+    on_end(&x->prefill);
+    ck_assert_uint_eq(fake.code, 429);
+    ck_assert(bt_str_eq(bt_buf_str(&fake.body), BT_STR("busy")));
+}
+END_TEST
+
+START_TEST(an_answer_that_is_no_object_is_tried_elsewhere)
+{
+    start();
+    on_sent(&x->prefill);
+    on_head(&x->prefill, 200, "text/plain");
+    on_body(&x->prefill, "hello");
+    on_end(&x->prefill);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    answer_prefill("[1]");
+    ck_assert_uint_eq(fake.code, 502);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 0);
+}
+END_TEST
+
+START_TEST(an_endless_answer_of_prefill_is_given_up)
+{
+    char text[2048];
+
+    memset(text, ' ', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    config.retry.attempts = 0;
+    start();
+    on_head(&x->prefill, 200, "application/json");
+    for (int i = 0; i < 3 && x->state == XS_PREFILL; i++) {
+        on_body(&x->prefill, text);
+    }
+    ck_assert_uint_eq(fake.code, 502);
+}
+END_TEST
+
+START_TEST(a_foreign_host_never_reaches_decode)
+{
+    config.retry.attempts = 0;
+    start();
+    answer_prefill("{\"remote_engine_id\":\"e\",\"remote_block_ids\":[],"
+                   "\"remote_host\":\"10.66.66.66\",\"remote_port\":1}");
+    ck_assert_uint_eq(fake.code, 502);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 0);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_RELEASE], 0);
+}
+END_TEST
+
+START_TEST(no_handoff_means_decode_alone_unless_required)
+{
+    start();
+    answer_prefill("null");
+    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_int_eq(x->reason, ROUTE_REASON_NO_HANDOFF);
+    again();
+    pool_conf.handoff.require = true;
+    start();
+    answer_prefill("{}");
+    ck_assert_uint_eq(fake.code, 502);
+}
+END_TEST
+
+START_TEST(forced_tools_that_prefill_cannot_parse_go_to_decode)
+{
+    const char *const body = "{\"prompt\":\"x\",\"tool_choice\":\"required\"}";
+
+    start_with(body);
+    on_head(&x->prefill, 400, "a/b");
+    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_int_eq(x->reason, ROUTE_REASON_TOOL_CHOICE);
+    exchange_abort(x);
+    start_with(body);
+    ck_assert_int_eq(x->state, XS_DECODE); /* remembered */
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
+}
+END_TEST
+
+/* --- D fails --- */
+
+START_TEST(an_unspent_handoff_moves_to_another_decode_engine)
+{
+    const struct engine *first;
+
+    reach_decode();
+    first = x->decode.engine;
+    on_failed(&x->decode, false, true);
+    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_ptr_ne(x->decode.engine, first);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
+    ck_assert(has(bt_buf_str(&fake_legs()->body[LEG_DECODE]), PARAMS));
+}
+END_TEST
+
+START_TEST(a_spent_handoff_is_never_used_twice)
+{
+    const struct engine *first;
+
+    reach_decode();
+    first = x->decode.engine;
+    on_sent(&x->decode);
+    on_failed(&x->decode, false, false);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 2);
+    ck_assert_uint_eq(x->params.len, 0);
+    answer_prefill(PARAMS);
+    ck_assert_ptr_ne(x->decode.engine, first);
+}
+END_TEST
+
+START_TEST(a_baton_handoff_moves_while_its_hold_lives)
+{
+    const struct engine *first;
+
+    use_baton();
+    start();
+    answer_baton();
+    ck_assert_uint_eq(told.prefilled, 1);
+    first = x->decode.engine;
+    ck_assert_ptr_eq(told.decode, first);
+    on_sent(&x->decode);
+    on_failed(&x->decode, false, false);
+    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_ptr_ne(told.decode, first);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
+    ck_assert_uint_eq(told.released, 0);
+}
+END_TEST
+
+START_TEST(a_baton_handoff_whose_hold_ended_is_made_anew)
+{
+    use_baton();
+    start();
+    answer_baton();
+    on_news(NEWS_HOLD_ENDED);
+    on_failed(&x->decode, false, false);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_uint_eq(told.begun, 2);
+}
+END_TEST
+
+START_TEST(a_pull_that_blames_prefill_clears_the_decode_engine)
+{
+    const struct control_news news = {.kind = NEWS_PULL_FAILED,
+                                      .blames_prefill = true};
+    struct control_news mine;
+    const struct exchange_event event = {.kind = XE_NEWS, .news = &mine};
+    const struct engine *prefill;
+
+    use_baton();
+    start();
+    answer_baton();
+    prefill = x->prefill.engine;
+    mine = news;
+    mine.handoff = x->handoff;
+    exchange_on(x, &event);
+    on_sent(&x->decode);
+    on_failed(&x->decode, false, false);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_ptr_ne(x->prefill.engine, prefill);
+    ck_assert_uint_eq(x->avoid_count, 1);
+}
+END_TEST
+
+START_TEST(a_lost_link_of_decode_is_its_failure)
+{
+    use_baton();
+    start();
+    answer_baton();
+    on_news(NEWS_D_LOST);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 2);
+}
+END_TEST
+
+START_TEST(a_first_error_event_is_a_failure_before_commit)
+{
+    config.retry.attempts = 0;
+    reach_decode();
+    on_head(&x->decode, 200, "text/event-stream");
+    on_body(&x->decode, "data: {\"error\":{\"code\":500}}\n\n");
+    ck_assert_uint_eq(fake.answers, 1);
+    ck_assert_uint_eq(fake.code, 500);
+}
+END_TEST
+
+START_TEST(a_busy_decode_is_left_once_then_passed_on)
+{
+    reach_decode();
+    on_head(&x->decode, 429, "a/b");
+    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 2);
+    on_head(&x->decode, 429, "a/b");
+    on_body(&x->decode, "busy");
+    on_end(&x->decode);
+    ck_assert_uint_eq(fake.code, 429);
+    ck_assert(bt_str_eq(bt_buf_str(&fake.body), BT_STR("busy")));
+}
+END_TEST
+
+START_TEST(a_refusal_of_decode_is_the_clients)
+{
+    reach_decode();
+    on_sent(&x->decode);
+    on_head(&x->decode, 404, "application/json");
+    on_body(&x->decode, "{\"e\":1}");
+    on_end(&x->decode);
+    ck_assert_uint_eq(fake.code, 404);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 1);
+}
+END_TEST
+
+START_TEST(a_stream_that_dies_gets_an_error_event_and_a_cut)
+{
+    reach_stream();
+    on_failed(&x->decode, false, false);
+    ck_assert(has(bt_buf_str(&fake.body), "data: {\"error\":"));
+    ck_assert_uint_eq(fake.cuts, 1);
+    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 1);
+}
+END_TEST
+
+START_TEST(a_refused_key_of_ours_is_not_the_clients_fault)
+{
+    struct engine *const engine = program.registry->pools[0].prefill[0];
+    struct bt_str was;
+
+    pool_conf.prefill.engines.count = PER_SIDE;
+    start();
+    was = x->prefill_engine->key;
+    x->prefill_engine->key = BT_STR("secret");
+    on_head(&x->prefill, 401, "a/b");
+    ck_assert_uint_eq(fake.code, 502);
+    ck_assert_ptr_nonnull(engine);
+    program.registry->pools[0].prefill[0]->key = was;
+    program.registry->pools[0].prefill[1]->key = was;
+}
+END_TEST
+
+/* --- the client leaves --- */
+
+START_TEST(a_client_that_leaves_during_prefill_strands_no_handoff)
+{
+    reach(XS_RELEASE);
+    ck_assert_int_eq(x->state, XS_RELEASE);
+    ck_assert_uint_eq(fake_legs()->shut, 1);
+    ck_assert(has(bt_buf_str(&fake_legs()->body[LEG_RELEASE]), PARAMS));
+    ck_assert(
+        has(bt_buf_str(&fake_legs()->body[LEG_RELEASE]), "\"max_tokens\":1"));
+    ck_assert_uint_eq(fake_sink_verdicts(&fake), 0);
+    on(XE_DEADLINE, NULL);
+    ck_assert_int_eq(x->state, XS_DONE);
+}
+END_TEST
+
+START_TEST(a_client_that_leaves_before_the_prefill_leg_is_sent_just_ends)
+{
+    start();
+    on(XE_CLIENT_GONE, NULL);
+    ck_assert_int_eq(x->state, XS_DONE);
+}
+END_TEST
+
+START_TEST(a_decode_leg_with_a_handoff_is_sent_whole_before_it_is_closed)
+{
+    reach(XS_LINGER);
+    ck_assert_int_eq(x->state, XS_LINGER);
+    ck_assert(leg_is_open(&x->decode));
+    on_sent(&x->decode);
+    ck_assert(leg_is_open(&x->decode));
+    on(XE_DEADLINE, NULL);
+    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_RELEASE], 0);
+}
+END_TEST
+
+START_TEST(a_client_that_leaves_with_baton_releases_and_cancels_at_once)
+{
+    use_baton();
+    start();
+    answer_baton();
+    on(XE_CLIENT_GONE, NULL);
+    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_uint_eq(told.released, 1);
+    ck_assert_uint_eq(told.cancelled, 1);
+    ck_assert_int_eq(told.reason, RELEASE_CANCELLED);
+}
+END_TEST
+
+START_TEST(baton_is_released_at_the_first_event_or_by_control)
+{
+    use_baton();
+    start();
+    answer_baton();
+    on_head(&x->decode, 200, "text/event-stream");
+    on_body(&x->decode, "data: 1\n\n");
+    ck_assert_uint_eq(told.released, 1);
+    ck_assert_uint_eq(told.first_tokens, 1);
+    on_end(&x->decode);
+    ck_assert_uint_eq(told.released, 1);
+    again();
+    use_baton();
+    start();
+    answer_baton();
+    on_news(NEWS_PULLED);
+    on_head(&x->decode, 200, "text/event-stream");
+    on_body(&x->decode, "data: 1\n\n");
+    on_end(&x->decode);
+    ck_assert_uint_eq(told.released, 0);
+}
+END_TEST
+
+START_TEST(an_unspent_handoff_is_released_when_no_decode_engine_is_left)
+{
+    config.retry.attempts = 0;
+    reach_decode();
+    on_failed(&x->decode, false, true);
+    ck_assert_uint_eq(fake.code, 502);
+    ck_assert_int_eq(x->state, XS_RELEASE);
+    on_end(&x->release);
+    ck_assert_int_eq(x->state, XS_DONE);
+}
+END_TEST
+
+/* --- limits and refusals --- */
+
+START_TEST(a_full_queue_refuses)
+{
+    config.limits.queue = 0;
+    reach(XS_WAIT);
+    ck_assert_uint_eq(fake.code, 503);
+    ck_assert(has(bt_buf_str(&fake.fields), "Retry-After: 1\r\n"));
+}
+END_TEST
+
+START_TEST(a_waiting_request_starts_when_there_is_room)
+{
+    reach(XS_WAIT);
+    ck_assert_int_eq(x->state, XS_WAIT);
+    atomic_store(&program.registry->engines[0].in_flight, 0);
+    worker_admit(worker);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_uint_eq(worker->queue_count, 0);
+}
+END_TEST
+
+START_TEST(bodies_together_are_bounded)
+{
+    config.limits.body_memory = 100;
+    x = exchange_open(worker, &fake.sink, ENDPOINT_CHAT);
+    ck_assert_int_eq(exchange_reserve_body(x, 60), BT_OK);
+    ck_assert_int_eq(exchange_reserve_body(x, 101), BT_ERR_LIMIT);
+    ck_assert_uint_eq(atomic_load(&program.body_bytes), 60);
+}
+END_TEST
+
+START_TEST(a_private_member_may_be_refused)
+{
+    pool_conf.handoff.client_params = CLIENT_PARAMS_REFUSE;
+    start_with("{\"prompt\":\"x\",\"kv_transfer_params\":{}}");
+    ck_assert_uint_eq(fake.code, 400);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 0);
+}
+END_TEST
+
+START_TEST(a_leg_that_cannot_be_opened_is_an_overload)
+{
+    fake_legs()->refuses = true;
+    start();
+    ck_assert_uint_eq(fake.code, 503);
+    ck_assert_int_eq(x->state, XS_DONE);
+}
+END_TEST
+
+HARNESS_MAIN_WITH(
+    "exchange", setup, teardown, every_event_in_every_state_keeps_the_promises,
+    every_state_ends_by_its_deadlines,
+    a_worker_that_ends_gives_every_client_a_verdict,
+    a_request_goes_to_prefill_then_decode_then_back,
+    a_stream_commits_at_its_first_event_and_frees_the_body,
+    a_slow_client_pauses_the_decode_leg, a_refusal_of_prefill_is_the_clients,
+    a_lost_prefill_moves_to_another_engine_with_a_new_handoff,
+    without_attempts_nothing_is_tried_again, an_empty_budget_stops_retries,
+    a_stale_connection_is_a_resend_outside_the_budget,
+    local_sends_to_decode_alone_when_prefill_is_used_up,
+    a_busy_prefill_keeps_its_status_and_retry_after,
+    an_answer_that_is_no_object_is_tried_elsewhere,
+    an_endless_answer_of_prefill_is_given_up,
+    a_foreign_host_never_reaches_decode,
+    no_handoff_means_decode_alone_unless_required,
+    forced_tools_that_prefill_cannot_parse_go_to_decode,
+    an_unspent_handoff_moves_to_another_decode_engine,
+    a_spent_handoff_is_never_used_twice,
+    a_baton_handoff_moves_while_its_hold_lives,
+    a_baton_handoff_whose_hold_ended_is_made_anew,
+    a_pull_that_blames_prefill_clears_the_decode_engine,
+    a_lost_link_of_decode_is_its_failure,
+    a_first_error_event_is_a_failure_before_commit,
+    a_busy_decode_is_left_once_then_passed_on,
+    a_refusal_of_decode_is_the_clients,
+    a_stream_that_dies_gets_an_error_event_and_a_cut,
+    a_refused_key_of_ours_is_not_the_clients_fault,
+    a_client_that_leaves_during_prefill_strands_no_handoff,
+    a_client_that_leaves_before_the_prefill_leg_is_sent_just_ends,
+    a_decode_leg_with_a_handoff_is_sent_whole_before_it_is_closed,
+    a_client_that_leaves_with_baton_releases_and_cancels_at_once,
+    baton_is_released_at_the_first_event_or_by_control,
+    an_unspent_handoff_is_released_when_no_decode_engine_is_left,
+    a_full_queue_refuses, a_waiting_request_starts_when_there_is_room,
+    bodies_together_are_bounded, a_private_member_may_be_refused,
+    a_leg_that_cannot_be_opened_is_an_overload)

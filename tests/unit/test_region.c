@@ -1,0 +1,240 @@
+/*
+ * Regions: what may be registered, aliases, digests; and the calls of an
+ * agent that are refused in the wrong state.
+ */
+#include "agent/src/region.h"
+#include "tests/support/harness.h"
+
+#include <string.h>
+
+#define BLOCKS 8
+#define BYTES  512
+
+static char memory[4 * BLOCKS * BYTES];
+static struct bta_regions regions;
+
+static void setup(void)
+{
+    regions = (struct bta_regions){0};
+    memset(memory, 0, sizeof(memory));
+}
+
+static void teardown(void)
+{
+    bta_regions_fini(&regions);
+}
+
+static baton_layout layout_of(uint32_t group, uint32_t layer)
+{
+    return (baton_layout){
+        .size = sizeof(baton_layout),
+        .group = group,
+        .layer = layer,
+        .kind = BATON_KIND_K,
+        .heads = 2,
+        .block_tokens = 4,
+        .token_bytes = 64,
+        .blocks = BLOCKS,
+        .stride = BYTES,
+        .block_bytes = BYTES,
+    };
+}
+
+static baton_status add(void *base, uint64_t length, const baton_layout *layout)
+{
+    return bta_regions_add(&regions, base, length, BATON_MEMORY_HOST, layout);
+}
+
+START_TEST(many_layouts_share_one_registered_memory)
+{
+    baton_layout whole = layout_of(0, 0);
+    baton_layout inside = layout_of(0, 1);
+    baton_layout wide = layout_of(0, 2);
+
+    ck_assert_int_eq(add(memory, sizeof(memory), &whole), BATON_OK);
+    ck_assert_int_eq(add(memory + BYTES, BLOCKS * BYTES, &inside), BATON_OK);
+    /* The same base, another stride and length of a block. */
+    wide.stride = 2 * BYTES;
+    wide.token_bytes = 128;
+    wide.block_bytes = 2 * BYTES;
+    ck_assert_int_eq(add(memory, 2 * BLOCKS * BYTES, &wide), BATON_OK);
+    ck_assert_uint_eq(regions.memory_count, 1);
+    ck_assert_uint_eq(regions.count, 3);
+    ck_assert_uint_eq(bta_region_target(&regions.items[1]).base -
+                          bta_region_target(&regions.items[0]).base,
+                      BYTES);
+    ck_assert_uint_eq(bta_region_target(&regions.items[1]).at, BYTES);
+    ck_assert_uint_eq(bta_regions_block_bytes(&regions, 0), 4 * BYTES);
+}
+END_TEST
+
+START_TEST(the_same_layer_and_kind_twice_is_refused)
+{
+    const baton_layout layout = layout_of(0, 0);
+
+    ck_assert_int_eq(add(memory, sizeof(memory), &layout), BATON_OK);
+    ck_assert_int_eq(add(memory, sizeof(memory), &layout), BATON_ERR_EXISTS);
+    ck_assert_uint_eq(regions.count, 1);
+}
+END_TEST
+
+START_TEST(layouts_that_do_not_fit_are_refused)
+{
+    baton_layout layout = layout_of(0, 0);
+
+    ck_assert_int_eq(add(NULL, sizeof(memory), &layout), BATON_ERR_ARGUMENT);
+    ck_assert_int_eq(add(memory, BLOCKS * BYTES - 1, &layout),
+                     BATON_ERR_ARGUMENT);
+    ck_assert_int_eq(add(memory, UINT64_MAX, &layout), BATON_ERR_ARGUMENT);
+    layout.block_bytes++;
+    ck_assert_int_eq(add(memory, sizeof(memory), &layout), BATON_ERR_ARGUMENT);
+    layout = layout_of(0, 0);
+    layout.stride = BYTES - 1;
+    ck_assert_int_eq(add(memory, sizeof(memory), &layout), BATON_ERR_ARGUMENT);
+    layout = layout_of(0, 0);
+    layout.stride = UINT64_MAX / 2;
+    ck_assert_int_eq(add(memory, sizeof(memory), &layout), BATON_ERR_ARGUMENT);
+    layout = layout_of(BTA_GROUPS_MAX, 0);
+    ck_assert_int_eq(add(memory, sizeof(memory), &layout), BATON_ERR_ARGUMENT);
+    layout = layout_of(0, 0);
+    layout.size = 0;
+    ck_assert_int_eq(add(memory, sizeof(memory), &layout), BATON_ERR_ARGUMENT);
+    ck_assert_uint_eq(regions.count, 0);
+}
+END_TEST
+
+START_TEST(a_missing_group_is_seen)
+{
+    const baton_layout layout = layout_of(1, 0);
+    const baton_layout first = layout_of(0, 0);
+
+    ck_assert_int_eq(add(memory, sizeof(memory), &layout), BATON_OK);
+    ck_assert(!bta_regions_whole(&regions));
+    ck_assert_int_eq(add(memory, sizeof(memory), &first), BATON_OK);
+    ck_assert(bta_regions_whole(&regions));
+}
+END_TEST
+
+START_TEST(a_digest_covers_every_region_of_its_group)
+{
+    const baton_layout first = layout_of(0, 0);
+    const baton_layout second = layout_of(0, 1);
+    uint64_t before;
+
+    ck_assert_int_eq(add(memory, BLOCKS * BYTES, &first), BATON_OK);
+    ck_assert_int_eq(add(memory + BLOCKS * BYTES, BLOCKS * BYTES, &second),
+                     BATON_OK);
+    before = bta_regions_digest(&regions, 0, 3);
+    memory[4 * BYTES] = 1; /* the next block */
+    ck_assert_uint_eq(bta_regions_digest(&regions, 0, 3), before);
+    memory[4 * BYTES - 1] = 1;
+    ck_assert_uint_ne(bta_regions_digest(&regions, 0, 3), before);
+    memory[4 * BYTES - 1] = 0;
+    memory[(BLOCKS + 3) * BYTES] = 1;
+    ck_assert_uint_ne(bta_regions_digest(&regions, 0, 3), before);
+}
+END_TEST
+
+/* --- an agent's own refusals --- */
+
+START_TEST(bad_options_are_refused)
+{
+    baton_options options = baton_options_preset();
+    baton_agent *agent = NULL;
+
+    ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_ERR_ARGUMENT);
+    options.engine = "e";
+    options.world = 0;
+    ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_ERR_ARGUMENT);
+    options.world = 1;
+    options.size--;
+    ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_ERR_ARGUMENT);
+    options.size++;
+    options.provider = "no such provider";
+    ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_ERR_FABRIC);
+    ck_assert_int_eq(baton_agent_open(&options, NULL), BATON_ERR_ARGUMENT);
+    ck_assert_ptr_null(agent);
+}
+END_TEST
+
+START_TEST(calls_before_the_start_are_refused)
+{
+    const baton_layout layout = layout_of(0, 0);
+    const baton_pull_request request = {.size = sizeof(request)};
+    baton_options options = baton_options_preset();
+    baton_agent *agent = NULL;
+    size_t length;
+
+    options.engine = "e";
+    options.provider = "cma";
+    ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_OK);
+    ck_assert_int_eq(baton_agent_info(agent, NULL, 0, &length),
+                     BATON_ERR_STATE);
+    ck_assert_int_eq(baton_hold_open(agent, (baton_id){1, 1}, 0, 0),
+                     BATON_ERR_STATE);
+    ck_assert_int_eq(baton_pull(agent, &request), BATON_ERR_STATE);
+    ck_assert_int_eq(baton_peer_add(agent, (baton_bytes){"{}", 2}),
+                     BATON_ERR_STATE);
+    ck_assert_int_eq(baton_region_add(agent, memory, sizeof(memory),
+                                      BATON_MEMORY_CUDA, 0, &layout),
+                     BATON_ERR_UNSUPPORTED);
+    ck_assert_int_eq(baton_region_add(agent, memory, sizeof(memory),
+                                      BATON_MEMORY_HOST, 0, &layout),
+                     BATON_OK);
+    ck_assert_int_eq(baton_agent_start(agent), BATON_OK);
+    ck_assert_int_eq(baton_agent_start(agent), BATON_ERR_STATE);
+    ck_assert_int_eq(baton_region_add(agent, memory, sizeof(memory),
+                                      BATON_MEMORY_HOST, 0, &layout),
+                     BATON_ERR_STATE);
+    ck_assert_int_eq(baton_peer_add(agent, (baton_bytes){"{}", 2}),
+                     BATON_ERR_PARAMS);
+    ck_assert_int_eq(baton_agent_info(agent, NULL, 0, &length),
+                     BATON_ERR_SPACE);
+    ck_assert_uint_gt(length, 100);
+    baton_agent_close(agent);
+    baton_agent_close(NULL);
+}
+END_TEST
+
+START_TEST(a_scheduler_has_neither_memory_nor_fabric)
+{
+    const baton_layout layout = layout_of(0, 0);
+    baton_options options = baton_options_preset();
+    baton_agent *agent = NULL;
+    char info[4096];
+    size_t length;
+
+    options.engine = "e";
+    options.role = BATON_ROLE_SCHEDULER;
+    ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_OK);
+    ck_assert_int_eq(baton_region_add(agent, memory, sizeof(memory),
+                                      BATON_MEMORY_HOST, 0, &layout),
+                     BATON_ERR_STATE);
+    ck_assert_int_eq(baton_agent_start(agent), BATON_OK);
+    ck_assert_int_eq(baton_agent_info(agent, info, sizeof(info), &length),
+                     BATON_OK);
+    ck_assert_int_eq(baton_hold_open(agent, (baton_id){1, 1}, 0, 0),
+                     BATON_ERR_STATE);
+    baton_agent_close(agent);
+}
+END_TEST
+
+START_TEST(texts_are_there_for_every_value)
+{
+    ck_assert_str_eq(baton_status_text(BATON_OK), "ok");
+    ck_assert_str_eq(baton_status_text(BATON_ERR_SPACE),
+                     "the output buffer is too small");
+    ck_assert_str_eq(baton_reason_text(BATON_REASON_UNKNOWN_PEER),
+                     "unknown_peer");
+    ck_assert_uint_gt(strlen(baton_version()), 0);
+}
+END_TEST
+
+HARNESS_MAIN_WITH("region", setup, teardown,
+                  many_layouts_share_one_registered_memory,
+                  the_same_layer_and_kind_twice_is_refused,
+                  layouts_that_do_not_fit_are_refused, a_missing_group_is_seen,
+                  a_digest_covers_every_region_of_its_group,
+                  bad_options_are_refused, calls_before_the_start_are_refused,
+                  a_scheduler_has_neither_memory_nor_fabric,
+                  texts_are_there_for_every_value)

@@ -1,0 +1,505 @@
+"""vLLM engines and baton-proxy as processes, for tests.
+
+    Zygote ── forks ──► Engine P, Engine D, Engine alone (the truth)
+    Proxy                                   all on loopback, ports of ours
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("BATON_BUILD", ROOT / "build/release"))
+MODELS = pathlib.Path(os.environ.get("BATON_VLLM_MODELS", ROOT / ".cache/vllm/models"))
+PATIENCE = float(os.environ.get("BATON_PATIENCE", "1"))
+CACHE = MODELS.parent / "cache"
+START_S = 240 * PATIENCE
+
+
+def wait_for(what: str, seconds: float, is_true: Callable[[], Any]) -> Any:
+    """The first true value; AssertionError with `what` after the time."""
+    end = time.monotonic() + seconds * PATIENCE
+    while True:
+        value = is_true()
+        if value:
+            return value
+        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    """Below the range that the system gives out by itself."""
+    while True:
+        port = random.randint(18000, 31999)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+def listens(pid: int, port: int) -> bool:
+    """Does a process of the group of `pid` listen on this port?"""
+    inodes = set()
+    for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == "0A" and int(fields[1].split(":")[1], 16) == port:
+            inodes.add(f"socket:[{fields[9]}]")
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if os.readlink(fd) in inodes:
+                return True
+    return False
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def group_pids(pid: int) -> list[int]:
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[2]) == pid and fields[0] not in "ZX":
+                    found.append(int(entry.name))
+    return found
+
+
+def end_group(pid: int, seconds: float = 10) -> None:
+    """TERM, then KILL, to the group, and waits until it is gone."""
+    for number, wait_s in ((signal.SIGCONT, 0.0), (signal.SIGTERM, seconds)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, number)
+        end = time.monotonic() + wait_s
+        while time.monotonic() < end and group_pids(pid):
+            time.sleep(0.05)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+    wait_for("the group is gone", 10, lambda: not group_pids(pid))
+
+
+class Zygote:
+    """The process that forks engines; see launcher.py."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(ROOT / "tests/vllm/launcher.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(folder / "zygote.log").open("w"),
+            env={**os.environ, "VLLM_CACHE_ROOT": str(CACHE)},
+        )
+        self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, "vLLM cannot be imported; see zygote.log"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def fork(self, order: dict[str, Any]) -> int:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(order).encode() + b"\n")
+        self.process.stdin.flush()
+        pid: int = self._answer()["pid"]
+        return pid
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@dataclasses.dataclass
+class Engine:
+    """One vLLM server."""
+
+    name: str
+    model: str
+    port: int
+    log: pathlib.Path
+    transfer: dict[str, Any] | None = None
+    core: int | None = None
+    flags: list[str] = dataclasses.field(default_factory=list)
+    env: dict[str, str] = dataclasses.field(default_factory=dict)
+    kv_bytes: int = 67108864
+    pid: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def args(self) -> list[str]:
+        args = [
+            "--model", str(MODELS / self.model), "--served-model-name", "m",
+            "--host", "127.0.0.1", "--port", str(self.port),
+            "--max-model-len", "2048", "--enforce-eager",
+            "--kv-cache-memory-bytes", str(self.kv_bytes),
+            "--enable-prompt-tokens-details", *self.flags,
+        ]  # fmt: skip
+        if self.transfer is not None:
+            args += ["--kv-transfer-config", json.dumps(self.transfer)]
+        return args
+
+    def order(self) -> dict[str, Any]:
+        env = {
+            "PYTHONPATH": f"{ROOT / 'agent/vllm/src'}:{ROOT / 'tests/vllm'}",
+            "BATON_LIBRARY": str(BUILD / "agent/libbaton.so"),
+            "VLLM_CACHE_ROOT": str(CACHE),
+            **self.env,
+        }
+        return {
+            "args": self.args(),
+            "env": env,
+            "core": self.core,
+            "log": str(self.log),
+        }
+
+    def start(self, zygote: Zygote) -> None:
+        self.pid = zygote.fork(self.order())
+
+    def spawn(self) -> None:
+        """Starts it as a user does."""
+        order = self.order()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *self.args()],
+            stdin=subprocess.DEVNULL,
+            stdout=self.log.open("a"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={
+                **os.environ,
+                "HF_HUB_OFFLINE": "1",
+                "TRANSFORMERS_OFFLINE": "1",
+                "VLLM_NO_USAGE_STATS": "1",
+                "CUDA_VISIBLE_DEVICES": "",
+                "OMP_NUM_THREADS": "1",
+                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+                **order["env"],
+            },
+        )
+        self.pid = process.pid
+        self._process = process  # reaped when it goes
+
+    def is_ready(self) -> bool:
+        assert is_alive(self.pid), f"{self.name} ended:\n{self.tail()}"
+        with contextlib.suppress(httpx.HTTPError, OSError):
+            return (
+                httpx.get(f"{self.url}/health", timeout=5).status_code == 200
+                and listens(self.pid, self.port)
+            )
+        return False
+
+    def wait_ready(self) -> None:
+        wait_for(f"{self.name} is ready", START_S, self.is_ready)
+
+    def tail(self, lines: int = 40) -> str:
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def stop(self) -> None:
+        if self.pid:
+            end_group(self.pid)
+            with contextlib.suppress(AttributeError):
+                self._process.wait()
+            self.pid = 0
+
+    def kill(self) -> None:
+        os.killpg(self.pid, signal.SIGKILL)
+        wait_for(f"{self.name} is gone", 10, lambda: not group_pids(self.pid))
+        self.pid = 0
+
+    def signal(self, number: int) -> None:
+        os.killpg(self.pid, number)
+
+    def metric(self, name: str, labels: str = "") -> float:
+        """The sum of a metric's samples; 0 where there is none."""
+        text = httpx.get(f"{self.url}/metrics", timeout=20).text
+        total = 0.0
+        for line in text.splitlines():
+            match = re.match(rf"{re.escape(name)}(\{{[^}}]*\}})? (\S+)", line)
+            if match and labels in (match.group(1) or ""):
+                total += float(match.group(2))
+        return total
+
+    def is_empty(self) -> bool:
+        """No block is used and no request is there."""
+        return (
+            self.metric("vllm:kv_cache_usage_perc") == 0
+            and self.metric("vllm:num_requests_running") == 0
+            and self.metric("vllm:num_requests_waiting") == 0
+        )
+
+    def rss(self) -> dict[int, int]:
+        """Bytes in memory of each process."""
+        sizes = {}
+        for pid in group_pids(self.pid):
+            with contextlib.suppress(OSError):
+                pages = pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]
+                sizes[pid] = int(pages) * os.sysconf("SC_PAGESIZE")
+        return sizes
+
+    def cpu_s(self) -> float:
+        ticks = 0
+        for pid in group_pids(self.pid):
+            with contextlib.suppress(OSError):
+                stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+                fields = stat.rpartition(")")[2].split()
+                ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+
+class Proxy:
+    """baton-proxy before one P and one D."""
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        prefill: list[str],
+        decode: list[str],
+        connector: str = "baton",
+        settings: tuple[str, ...] = (),
+        agents: int = 0,
+        key_file: pathlib.Path | None = None,
+    ) -> None:
+        self.log = folder / "proxy.log"
+        self.port, self.admin_port = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.admin = f"http://127.0.0.1:{self.admin_port}"
+        self.args = [
+            str(BUILD / "proxy/baton-proxy"),
+            "--listen", f"127.0.0.1:{self.port}",
+            "--admin", f"127.0.0.1:{self.admin_port}",
+            "--workers", "1", "--connector", connector,
+        ]  # fmt: skip
+        if connector == "baton":
+            self.args += ["--agents", f"127.0.0.1:{agents}"]
+            if key_file is not None:
+                self.args += ["--agent-key", str(key_file)]
+        for setting in settings:
+            self.args += ["--set", setting]
+        for url in prefill:
+            self.args += ["--prefill", url]
+        for url in decode:
+            self.args += ["--decode", url]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            self.args,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log.open("a"),
+            stderr=subprocess.STDOUT,
+        )
+        wait_for("the proxy listens", 20, self._listens)
+
+    def _listens(self) -> bool:
+        text = self.log.read_text()
+        assert self.process is not None and self.process.poll() is None, text[-3000:]
+        return "ready on" in text
+
+    def is_ready(self) -> bool:
+        assert self._listens()
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"{self.url}/ready", timeout=5).status_code == 200
+        return False
+
+    def wait_ready(self) -> None:
+        wait_for("the proxy has a pair of engines", 60, self.is_ready)
+
+    def handoffs(self) -> dict[str, Any]:
+        answer: dict[str, Any] = httpx.get(f"{self.admin}/handoffs", timeout=10).json()
+        return answer
+
+    def metric(self, name: str, labels: str = "") -> float:
+        text = httpx.get(f"{self.admin}/metrics", timeout=10).text
+        total = 0.0
+        for line in text.splitlines():
+            match = re.match(rf"{re.escape(name)}(\{{[^}}]*\}})? (\S+)", line)
+            if match and labels in (match.group(1) or ""):
+                total += float(match.group(2))
+        return total
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+            self.log.write_text("")
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process = None
+
+
+def baton_transfer(role: str, agents: int, url: str, **extra: Any) -> dict[str, Any]:
+    """What a user types after --kv-transfer-config."""
+    return {
+        "kv_connector": extra.pop("connector", "BatonConnector"),
+        "kv_connector_module_path": extra.pop("module", "baton_vllm"),
+        "kv_role": role,
+        "kv_connector_extra_config": {
+            "agents": f"127.0.0.1:{agents}",
+            "url": url,
+            **extra,
+        },
+    }
+
+
+class Pair:
+    """P, D and a proxy of one model; `alone` is the truth."""
+
+    def __init__(self, folder: pathlib.Path, model: str, **options: Any) -> None:
+        self.folder = folder
+        self.model = model
+        self.agents = free_port()
+        self.key_file = folder / "agent.key"
+        self.key_file.touch(mode=0o600)
+        self.key_file.write_text(secrets.token_hex(16) + "\n")
+        role = options.pop("role", None)
+        settings = options.pop("settings", ())
+        flags = options.pop("flags", [])
+        per_engine = options.pop("engines", {})
+        transfer = options.pop("transfer", {})
+        self.engines = []
+        for number, (name, kv_role) in enumerate(
+            (("p", "kv_producer"), ("d", "kv_consumer"))
+        ):
+            port = free_port()
+            self.engines.append(
+                Engine(
+                    name,
+                    model,
+                    port,
+                    folder / f"{name}.log",
+                    baton_transfer(
+                        role or kv_role,
+                        self.agents,
+                        f"http://127.0.0.1:{port}",
+                        key_file=str(self.key_file),
+                        **transfer,
+                    ),
+                    core=number % (os.cpu_count() or 1),
+                    flags=[*flags],
+                    **{**options, **per_engine.get(name, {})},
+                )
+            )
+        self.p, self.d = self.engines
+        self.proxy = Proxy(
+            folder,
+            [self.p.url],
+            [self.d.url],
+            settings=settings,
+            agents=self.agents,
+            key_file=self.key_file,
+        )
+
+    def start(self, zygote: Zygote) -> None:
+        for engine in self.engines:
+            engine.start(zygote)
+        self.proxy.start()
+        for engine in self.engines:
+            engine.wait_ready()
+        self.proxy.wait_ready()
+
+    def settle(self, seconds: float = 10) -> None:
+        """Both engines give all blocks back."""
+        for engine in self.engines:
+            wait_for(f"{engine.name} is empty", seconds, engine.is_empty)
+
+    def stop(self) -> None:
+        for engine in self.engines:
+            engine.stop()
+        self.proxy.stop()
+
+
+_WORDS = (
+    "stone river night paper green seven window salt winter copper garden "
+    "letter bridge number island yellow engine market silver thunder"
+).split()
+
+
+def words(count: int, rng: random.Random) -> str:
+    """Fresh text of about `count` tokens."""
+    return " ".join(rng.choice(_WORDS) for _ in range(count))
+
+
+def tokens(count: int, rng: random.Random) -> list[int]:
+    """A fresh prompt as token ids, none of them special."""
+    return [rng.randrange(1000, 40000) for _ in range(count)]
+
+
+def complete(url: str, prompt: Any, count: int = 16, **more: Any) -> dict[str, Any]:
+    """A greedy completion, whole."""
+    body = {
+        "model": "m", "prompt": prompt, "max_tokens": count, "temperature": 0,
+        "ignore_eos": True, **more,
+    }  # fmt: skip
+    answer = httpx.post(f"{url}/v1/completions", json=body, timeout=120)
+    assert answer.status_code == 200, answer.text
+    result: dict[str, Any] = answer.json()
+    return result
+
+
+def text_of(answer: dict[str, Any]) -> str:
+    text: str = answer["choices"][0]["text"]
+    return text
+
+
+def events(url: str, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The JSON events of a stream; asserts that it ends with [DONE]."""
+    with httpx.stream("POST", f"{url}{path}", json=body, timeout=120) as answer:
+        assert answer.status_code == 200, answer.read()
+        last = ""
+        for line in answer.iter_lines():
+            if line.startswith("data: "):
+                last = line[6:]
+                if last != "[DONE]":
+                    yield json.loads(last)
+        assert last == "[DONE]"
+
+
+def stream_text(url: str, prompt: Any, count: int = 16) -> str:
+    body = {
+        "model": "m", "prompt": prompt, "max_tokens": count, "temperature": 0,
+        "ignore_eos": True, "stream": True,
+    }  # fmt: skip
+    return "".join(
+        event["choices"][0]["text"]
+        for event in events(url, "/v1/completions", body)
+        if event["choices"]
+    )
