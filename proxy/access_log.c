@@ -71,6 +71,11 @@ enum bt_status access_log_open(struct bt_loop *loop, int fd,
     return BT_OK;
 }
 
+bool access_log_is_off(const struct access_log *log)
+{
+    return log->fd < 0;
+}
+
 static bool is_writable(int fd)
 {
     struct pollfd entry = {.fd = fd, .events = POLLOUT};

@@ -27,6 +27,9 @@ BT_MUST_CHECK enum bt_status access_log_open(struct bt_loop *loop, int fd,
 /* Writes what is left. The loop must still be there. */
 void access_log_close(struct access_log **log);
 
+/* Does it write nothing at all? */
+bool access_log_is_off(const struct access_log *log);
+
 void access_log_exchange(struct access_log *log, const struct exchange *x,
                          uint64_t end_us);
 

@@ -505,11 +505,32 @@ static bool prefill_is_to_blame(const struct exchange *x)
            (x->hold_ended || !engine_is_usable(x->prefill_engine));
 }
 
+/*
+ * Where to go on. With nobody else left, a handoff that was not pulled is made
+ * anew by the same engines: a hold that broke is no engine's fault.
+ */
+static bool find_elsewhere(struct exchange *x, bool *keeps_p,
+                           struct route_choice *choice_p)
+{
+    const struct engine *const prefill = *keeps_p ? x->prefill_engine : NULL;
+
+    if (pick(x, prefill, choice_p) == ROUTE_FOUND) {
+        return true;
+    }
+    if (!is_baton(x) || !wants_prefill(x) || x->params.len == 0 ||
+        x->is_pulled) {
+        return false;
+    }
+    *keeps_p = false;
+    x->avoid_count = 0;
+    return pick(x, NULL, choice_p) == ROUTE_FOUND;
+}
+
 /* Another D, with the same handoff where it is good, else P and D anew. */
 static bool decode_elsewhere(struct exchange *x)
 {
     const bool is_blameless = prefill_is_to_blame(x);
-    const bool keeps = wants_prefill(x) && !is_blameless && handoff_is_good(x);
+    bool keeps = wants_prefill(x) && !is_blameless && handoff_is_good(x);
     struct route_choice choice = {0};
 
     if (is_blameless) {
@@ -518,8 +539,7 @@ static bool decode_elsewhere(struct exchange *x)
     } else {
         avoid(x, x->decode_engine);
     }
-    if (pick(x, keeps ? x->prefill_engine : NULL, &choice) != ROUTE_FOUND ||
-        !take_attempt(x, LEG_DECODE)) {
+    if (!find_elsewhere(x, &keeps, &choice) || !take_attempt(x, LEG_DECODE)) {
         return false;
     }
     if (keeps) {

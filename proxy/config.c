@@ -317,15 +317,11 @@ static enum bt_status check_connector(struct check *check,
                                       size_t index)
 {
     at(check, "pools.%zu.connector", index);
-    if (pool->connector == CONNECTOR_MOONCAKE ||
-        pool->connector == CONNECTOR_MOONCAKE_SEQ ||
-        pool->connector == CONNECTOR_TPU) {
-        return wrong(check, "%s is not built yet; use baton, nixl or none",
+    if (pool->connector == CONNECTOR_MOONCAKE) {
+        return wrong(check,
+                     "%s is not built yet; use baton, nixl, mooncake-seq, tpu "
+                     "or none",
                      connector_names[pool->connector]);
-    }
-    if (pool->connector == CONNECTOR_NONE && pool->prefill.engines.count > 0) {
-        return wrong(check, "none has no prefill engines; leave them out, or "
-                            "choose baton or nixl");
     }
     if (pool->connector != CONNECTOR_NONE && pool->prefill.engines.count == 0) {
         return wrong(check,
@@ -572,8 +568,8 @@ static const struct bt_conf_option options[] = {
     {"--config", "FILE", "reads settings from a YAML file; flags win over it",
      on_config},
     {"--connector", "NAME",
-     "how the engines of --prefill and --decode pass KV blocks: baton, nixl "
-     "or none (default baton)",
+     "how the engines of --prefill and --decode pass KV blocks: baton, nixl, "
+     "mooncake-seq, tpu or none (default baton)",
      on_connector},
     {"--prefill", "URL", "a prefill engine; as often as needed", on_prefill},
     {"--decode", "URL", "a decode engine; as often as needed", on_decode},

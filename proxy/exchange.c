@@ -15,6 +15,7 @@
  *   handoff                        no sooner than 250 ms after its last byte
  *   a stock handoff unspent        RELEASE: a D request that tells P to free
  *   baton                          `release` (and `cancel`) at once
+ *   a baton pull not yet reported  REPORT: 250 ms, for the access log
  */
 #include "proxy/exchange.h"
 
@@ -29,12 +30,14 @@
 #define RELEASE_MS     1000
 #define SEND_WHOLE_MS  500
 #define LINGER_MS      250
+#define REPORT_MS      250
 #define ERROR_BODY_MAX (1 * BT_MIB)
 
 static const char *const STATE_NAMES[] = {
     [XS_NEW] = "new",       [XS_WAIT] = "wait",       [XS_PREFILL] = "prefill",
     [XS_DECODE] = "decode", [XS_STREAM] = "stream",   [XS_HARVEST] = "harvest",
-    [XS_LINGER] = "linger", [XS_RELEASE] = "release", [XS_DONE] = "done",
+    [XS_LINGER] = "linger", [XS_RELEASE] = "release", [XS_REPORT] = "report",
+    [XS_DONE] = "done",
 };
 
 static bool is_baton(const struct exchange *x)
@@ -114,6 +117,8 @@ static uint64_t state_ms(const struct exchange *x, enum exchange_state state)
         return x->decode.is_sent ? LINGER_MS : SEND_WHOLE_MS;
     case XS_RELEASE:
         return RELEASE_MS;
+    case XS_REPORT:
+        return REPORT_MS;
     }
     return 0;
 }
@@ -169,16 +174,35 @@ static void unlink_bucket(struct exchange *x)
     }
 }
 
+/*
+ * D's answer can overtake the agent's report of the pull, which takes the way
+ * over the control thread. A handoff that went well waits for it a little, so
+ * that its line in the access log is whole.
+ */
+static bool lacks_report(const struct exchange *x)
+{
+    return is_baton(x) && x->fault == FAULT_NONE && x->params.len > 0 &&
+           x->pull.handoff.lo == 0 && !access_log_is_off(x->worker->access_log);
+}
+
+static void log_once(struct exchange *x)
+{
+    if (!x->is_logged) {
+        x->is_logged = true;
+        access_log_exchange(x->worker->access_log, x, x->end_us);
+    }
+}
+
 /* The client's part is over: counted and logged, once. */
 static void conclude(struct exchange *x)
 {
     struct worker *const worker = x->worker;
-    const uint64_t end = bt_clock_us();
 
     if (x->is_concluded) {
         return;
     }
     x->is_concluded = true;
+    x->end_us = bt_clock_us();
     worker->exchange_count--;
     worker->tail_count++;
     stats_add(worker->metrics, STAT_IN_FLIGHT, -1);
@@ -189,12 +213,14 @@ static void conclude(struct exchange *x)
         stats_count(worker->metrics, STAT_FAULTS, x->fault);
     }
     if (x->start_us != 0) {
-        stats_time(worker->metrics, STAT_DURATION, end - x->start_us);
+        stats_time(worker->metrics, STAT_DURATION, x->end_us - x->start_us);
     }
     if (x->pool != NULL) {
         stats_count(worker->metrics, STAT_ROUTES, x->reason);
     }
-    access_log_exchange(worker->access_log, x, end);
+    if (!lacks_report(x)) {
+        log_once(x);
+    }
 }
 
 static void finish(struct exchange *x)
@@ -202,6 +228,7 @@ static void finish(struct exchange *x)
     struct worker *const worker = x->worker;
 
     conclude(x);
+    log_once(x);
     if (leg_is_open(&x->release)) {
         worker->releases[x->release.engine->id]--;
     }
@@ -272,7 +299,10 @@ void exchange_settle(struct exchange *x)
         return;
     }
     leg_close(&x->decode, x->decode.is_whole ? LEG_OK : late_outcome(x));
-    if (!attempt_release(x)) {
+    if (!x->is_logged) {
+        drop_body(x);
+        exchange_enter(x, XS_REPORT);
+    } else if (!attempt_release(x)) {
         finish(x);
     }
 }
@@ -428,7 +458,7 @@ static void start(struct exchange *x)
     }
     if (request_has_private(&x->request) &&
         x->pool->conf->handoff.client_params == CLIENT_PARAMS_REFUSE) {
-        exchange_refuse(x, FAULT_PRIVATE_MEMBER, 0, (struct bt_str){0});
+        exchange_refuse(x, FAULT_PRIVATE_MEMBER, 0, x->request.private_name);
         return;
     }
     x->tokens = worker_estimate_tokens(
@@ -862,6 +892,29 @@ static void on_release(struct exchange *x, const struct exchange_event *event)
     }
 }
 
+static void on_report(struct exchange *x, const struct exchange_event *event)
+{
+    switch (event->kind) {
+    case XE_NEWS:
+        (void)take_news(x, event->news);
+        finish(x);
+        return;
+    case XE_DEADLINE:
+        finish(x);
+        return;
+    case XE_START:
+    case XE_ADMIT:
+    case XE_SENT:
+    case XE_HEAD:
+    case XE_BODY:
+    case XE_END:
+    case XE_FAILED:
+    case XE_ROOM:
+    case XE_CLIENT_GONE:
+        return;
+    }
+}
+
 void exchange_on(struct exchange *x, const struct exchange_event *event)
 {
     switch (x->state) {
@@ -888,6 +941,9 @@ void exchange_on(struct exchange *x, const struct exchange_event *event)
         return;
     case XS_RELEASE:
         on_release(x, event);
+        return;
+    case XS_REPORT:
+        on_report(x, event);
         return;
     case XS_DONE:
         return;

@@ -27,6 +27,7 @@ enum exchange_state {
     XS_HARVEST, /* P leg shut for writing, its answer read for 1 s */
     XS_LINGER,  /* D leg with a handoff: sent whole, then closed */
     XS_RELEASE, /* release leg open */
+    XS_REPORT,  /* the pull's report may still come, for the access log */
     XS_DONE,
 };
 
@@ -113,6 +114,8 @@ struct exchange {
     enum fault fault;
     unsigned code;
     bool is_concluded;
+    bool is_logged;
+    uint64_t end_us;       /* when the client's part was over */
     uint64_t total_due_ms; /* 0: none */
     uint64_t start_us;
     uint64_t queued_us; /* spent in the queue */

@@ -82,6 +82,7 @@ struct walk {
     uint64_t seen;
     bool is_twice;
     struct bt_str twice;
+    struct bt_str private_name;
 };
 
 static enum member member_by_name(struct bt_str name)
@@ -358,7 +359,7 @@ static void edit_inner(struct walk *walk, struct request_edit *edit,
     bt_json_iter_object(&it, m->value.text);
     while (bt_json_next_member(&it, &inner)) {
         if (is_private(member_of(inner.name, walk->arena))) {
-            walk->seen |= SEEN(MEMBER_DISAGG);
+            walk->private_name = inner.name;
             bt_json_level_drop(&level, splice, &inner);
         } else {
             bt_json_level_keep(&level, splice, &inner);
@@ -383,6 +384,7 @@ static void read_member(struct walk *walk, const struct bt_json_member *m)
     }
     edit_prefill(request, member, m);
     if (is_private(member)) {
+        walk->private_name = m->name;
         bt_json_level_drop(&request->decode.level, &request->decode.splice, m);
     } else {
         bt_json_level_keep(&request->decode.level, &request->decode.splice, m);
@@ -482,11 +484,7 @@ enum fault request_read(struct request *request, struct bt_arena *arena,
     request->close = close_of(body);
     request->prefill.count = request->prefill.splice.count;
     request->decode.count = request->decode.splice.count;
-    request->private_seen =
-        (walk.seen &
-         (SEEN(MEMBER_KV) | SEEN(MEMBER_EC) | SEEN(MEMBER_BOOTSTRAP_HOST) |
-          SEEN(MEMBER_BOOTSTRAP_PORT) | SEEN(MEMBER_BOOTSTRAP_ROOM) |
-          SEEN(MEMBER_DISAGG))) != 0;
+    request->private_name = bt_arena_dup(arena, walk.private_name);
     add_members(&walk);
     if (arena->failed || request->prefill.splice.failed ||
         request->decode.splice.failed) {
@@ -497,7 +495,7 @@ enum fault request_read(struct request *request, struct bt_arena *arena,
 
 bool request_has_private(const struct request *request)
 {
-    return request->private_seen;
+    return request->private_name.len > 0;
 }
 
 static void put(char **at, struct bt_str text)

@@ -34,12 +34,12 @@ struct request {
     const char *close;   /* the top level's '}' */
     struct bt_str model; /* decoded; empty when absent */
     bool stream;
-    bool private_seen;        /* the client sent a private member */
-    bool forces_tool;         /* tool_choice "required" or a named function */
-    enum route_reason reason; /* ROUTE_REASON_PD, or why D alone */
-    uint64_t text_bytes;      /* of strings in the prompt */
-    uint64_t token_ids;       /* given as numbers */
-    uint64_t prefix;          /* hash of the prompt's beginning */
+    struct bt_str private_name; /* a private member that the client sent */
+    bool forces_tool;           /* tool_choice "required" or a named function */
+    enum route_reason reason;   /* ROUTE_REASON_PD, or why D alone */
+    uint64_t text_bytes;        /* of strings in the prompt */
+    uint64_t token_ids;         /* given as numbers */
+    uint64_t prefix;            /* hash of the prompt's beginning */
     struct request_edit prefill;
     struct request_edit decode;
 };

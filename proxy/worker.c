@@ -474,6 +474,9 @@ void worker_close(struct worker **worker)
         access_log_close(&dead->access_log);
         bt_timer_clear(&dead->queue_timer);
         bt_timer_clear(&dead->drain_timer);
+        if (dead->program->control != NULL) {
+            control_forget_worker(dead->program->control, dead->mailbox);
+        }
         bt_mailbox_close(&dead->mailbox);
         bt_mailbox_close(&box_of(dead)->orders);
     }

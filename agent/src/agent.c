@@ -5,6 +5,7 @@
 #include "agent/src/internal.h"
 #include "agent/src/options.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -454,6 +455,22 @@ static baton_status links_make(struct baton_agent *agent)
     return agent->links == NULL ? BATON_ERR_ARGUMENT : BATON_OK;
 }
 
+/* No signal of the host's is handled on the native thread. */
+static bool create_thread(struct baton_agent *agent)
+{
+    sigset_t all, before;
+    int rc;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&agent->thread, NULL, native_main, agent);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc == 0) {
+        (void)pthread_setname_np(agent->thread, "baton-agent");
+    }
+    return rc == 0;
+}
+
 static baton_status start_thread(struct baton_agent *agent)
 {
     bta_reactor_on_wake(agent->reactor, on_wake, agent);
@@ -462,7 +479,7 @@ static baton_status start_thread(struct baton_agent *agent)
         !bta_fabric_watch(agent->fabric, agent->reactor)) {
         return BATON_ERR_SYSTEM;
     }
-    if (pthread_create(&agent->thread, NULL, native_main, agent) != 0) {
+    if (!create_thread(agent)) {
         return BATON_ERR_SYSTEM;
     }
     agent->is_started = true;
@@ -682,13 +699,20 @@ baton_status baton_hold_release(baton_agent *agent, baton_id handoff)
 baton_status baton_blocks_reused(baton_agent *agent, uint32_t group,
                                  const uint32_t *ids, size_t count)
 {
+    baton_status status;
+    bool ended = false;
+
     if (agent == NULL) {
         return BATON_ERR_ARGUMENT;
     }
     if (!can_hold(agent)) {
         return BATON_ERR_STATE;
     }
-    return told(agent, bta_holds_reused(&agent->holds, group, ids, count));
+    status = bta_holds_reused(&agent->holds, group, ids, count, &ended);
+    if (ended) {
+        bta_reactor_wake(agent->reactor);
+    }
+    return status;
 }
 
 baton_status baton_pull(baton_agent *agent, const baton_pull_request *request)

@@ -545,18 +545,17 @@ static void reused_locked(struct bta_holds *holds, uint32_t group,
 }
 
 baton_status bta_holds_reused(struct bta_holds *holds, uint32_t group,
-                              const uint32_t *ids, size_t count)
+                              const uint32_t *ids, size_t count, bool *ended_p)
 {
-    if (group >= holds->regions->group_count || (ids == NULL && count > 0)) {
+    const baton_blocks blocks = {ids, count};
+
+    if (group >= holds->regions->group_count ||
+        !ids_below(&blocks, bta_regions_blocks(holds->regions, group))) {
         return BATON_ERR_ARGUMENT;
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (ids[i] >= bta_regions_blocks(holds->regions, group)) {
-            return BATON_ERR_ARGUMENT;
-        }
     }
     (void)pthread_mutex_lock(&holds->lock);
     reused_locked(holds, group, ids, count);
+    *ended_p = holds->told_first != NULL;
     (void)pthread_mutex_unlock(&holds->lock);
     return BATON_OK;
 }

@@ -77,8 +77,9 @@ bool bta_blocks_valid(const struct bta_regions *regions,
                       const baton_blocks *groups, size_t group_count);
 baton_status bta_hold_break(struct bta_holds *holds, baton_id id);
 baton_status bta_hold_release(struct bta_holds *holds, baton_id id);
+/* *ended_p: the links have something to hear. */
 baton_status bta_holds_reused(struct bta_holds *holds, uint32_t group,
-                              const uint32_t *ids, size_t count);
+                              const uint32_t *ids, size_t count, bool *ended_p);
 void bta_holds_stats(struct bta_holds *holds, baton_stats *stats);
 
 /* --- native thread --- */

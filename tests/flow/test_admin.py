@@ -54,7 +54,7 @@ def test_the_access_log_has_one_line_with_each_stage(clusters):
     pair.proxy.complete(words(random.Random(), 300))
     line = c.eventually(pair.proxy.access, 3, "an access line")
     assert len(line) == 1 and line[0]["code"] == 200
-    for stage in ("prefill_us", "ttft_us", "total_us", "read_us"):
+    for stage in ("prefill_us", "ttft_us", "total_us", "pull_read_us"):
         assert line[0][stage] >= 0
 
 

@@ -59,9 +59,9 @@ def test_a_prefix_that_decode_has_is_not_read_again(pair, truth, shared):
     first, second = head + words(rng, 50), head + words(rng, 90)
     assert pair.proxy.complete(first, 8) == truth.complete(first, 8)
     assert pair.proxy.complete(second, 8) == truth.complete(second, 8)
-    log = c.eventually(lambda: [l for l in pair.proxy.access() if l.get("blocks") is not None][-2:], 3, "two access lines")
+    log = c.eventually(lambda: [l for l in pair.proxy.access() if l.get("pull_blocks") is not None][-2:], 3, "two access lines")
     whole_blocks = shared // BLOCK
-    assert log[1]["blocks"] <= -(-(shared + 90) // BLOCK) - whole_blocks, log[1]
+    assert log[1]["pull_blocks"] <= -(-(shared + 90) // BLOCK) - whole_blocks, log[1]
 
 
 def test_a_full_prefix_hit_reads_nothing_and_frees_prefill(pair, truth):

@@ -2,7 +2,7 @@
 
 set(agent_pair ${PROJECT_SOURCE_DIR}/tests/support/agent_pair.c)
 
-foreach(module pull hold_stress)
+foreach(module pull hold_stress region)
   baton_unit(test_${module} LIBS baton_static SOURCES ${agent_pair})
   if(BATON_SANITIZE)
     set_property(TEST unit.test_${module} APPEND PROPERTY ENVIRONMENT
@@ -10,6 +10,6 @@ foreach(module pull hold_stress)
         "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/agent/libfabric.tsan")
   endif()
 endforeach()
-foreach(module hold plan card params region reactor)
+foreach(module hold plan card params reactor)
   baton_unit(test_${module} LIBS baton_static)
 endforeach()

@@ -8,7 +8,9 @@
 #include "tests/support/fake_sink.h"
 #include "tests/support/harness.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #define PER_SIDE 2
 
@@ -63,6 +65,12 @@ void control_handoff_first_token(struct control *control, struct handoff_id id,
     (void)id;
     (void)ttft_us;
     told.first_tokens++;
+}
+
+void control_forget_worker(struct control *control, struct bt_mailbox *worker)
+{
+    (void)control;
+    (void)worker;
 }
 
 void control_want_room(struct control *control, struct bt_mailbox *worker)
@@ -296,6 +304,36 @@ static void reach_harvest(void)
     ck_assert_int_eq(x->state, XS_HARVEST);
 }
 
+/* As a worker whose access log is written; the fd lives as long as we do. */
+static void write_log(void)
+{
+    enum {
+        log_fd = 200
+    };
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+    ck_assert_int_ge(nowhere, 0);
+    ck_assert_int_eq(dup2(nowhere, log_fd), log_fd);
+    (void)close(nowhere);
+    access_log_close(&worker->access_log);
+    ck_assert_int_eq(access_log_open(worker->loop, log_fd, worker->metrics,
+                                     &worker->access_log),
+                     BT_OK);
+}
+
+static void reach_report(void)
+{
+    use_baton();
+    write_log();
+    start();
+    answer_baton();
+    on_sent(&x->decode);
+    on_head(&x->decode, 200, "application/json");
+    on_body(&x->decode, "{}");
+    on_end(&x->decode);
+    ck_assert_int_eq(x->state, XS_REPORT);
+}
+
 static void reach(enum exchange_state state)
 {
     switch (state) {
@@ -330,6 +368,9 @@ static void reach(enum exchange_state state)
         on_head(&x->prefill, 200, "application/json");
         on_body(&x->prefill, "{\"kv_transfer_params\":" PARAMS "}");
         on_end(&x->prefill);
+        return;
+    case XS_REPORT:
+        reach_report();
         return;
     case XS_DONE:
         open_with("{}");
@@ -900,6 +941,40 @@ START_TEST(baton_is_released_at_the_first_event_or_by_control)
 }
 END_TEST
 
+START_TEST(the_log_line_of_a_good_handoff_waits_for_the_report_of_its_pull)
+{
+    reach_report();
+    ck_assert_uint_eq(fake.code, 200);
+    ck_assert(!x->is_logged);
+    on_news(NEWS_PULLED);
+    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert(x->is_logged);
+    again();
+    reach_report();
+    on(XE_DEADLINE, NULL);
+    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert(x->is_logged);
+}
+END_TEST
+
+START_TEST(a_failed_pull_is_made_anew_by_the_same_engines_when_no_other_is_left)
+{
+    use_baton();
+    start();
+    for (unsigned i = 0; i < program.registry->engine_count; i++) {
+        if (i != x->prefill_engine->id && i != x->decode_engine->id) {
+            atomic_store(&program.registry->engines[i].is_linked, false);
+        }
+    }
+    answer_baton();
+    on_sent(&x->decode);
+    on_failed(&x->decode, false, false);
+    ck_assert_uint_eq(told.released, 1);
+    ck_assert_uint_eq(told.begun, 2);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+}
+END_TEST
+
 START_TEST(an_unspent_handoff_is_released_when_no_decode_engine_is_left)
 {
     config.retry.attempts = 0;
@@ -995,6 +1070,8 @@ HARNESS_MAIN_WITH(
     a_decode_leg_with_a_handoff_is_sent_whole_before_it_is_closed,
     a_client_that_leaves_with_baton_releases_and_cancels_at_once,
     baton_is_released_at_the_first_event_or_by_control,
+    the_log_line_of_a_good_handoff_waits_for_the_report_of_its_pull,
+    a_failed_pull_is_made_anew_by_the_same_engines_when_no_other_is_left,
     an_unspent_handoff_is_released_when_no_decode_engine_is_left,
     a_full_queue_refuses, a_waiting_request_starts_when_there_is_room,
     bodies_together_are_bounded, a_private_member_may_be_refused,

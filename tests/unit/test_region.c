@@ -219,6 +219,36 @@ START_TEST(a_scheduler_has_neither_memory_nor_fabric)
 }
 END_TEST
 
+static void on_log(void *arg, int level, const char *text)
+{
+    int *const warnings = arg;
+
+    ck_assert_uint_gt(strlen(text), 0);
+    *warnings += level == 1 ? 1 : 0;
+}
+
+START_TEST(an_url_of_another_machine_falls_back_to_loopback)
+{
+    static const char *const urls[] = {"http://192.0.2.1:8000/v1",
+                                       "http://[2001:db8::1]:8000"};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(urls); i++) {
+        baton_options options = baton_options_preset();
+        baton_agent *agent = NULL;
+        int warnings = 0;
+        options.engine = "e";
+        options.url = urls[i];
+        options.log = on_log;
+        options.log_arg = &warnings;
+        ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_OK);
+        ck_assert_int_ge(warnings, 1);
+        baton_agent_close(agent);
+        options.fabric_address = "192.0.2.1";
+        ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_ERR_FABRIC);
+    }
+}
+END_TEST
+
 START_TEST(texts_are_there_for_every_value)
 {
     ck_assert_str_eq(baton_status_text(BATON_OK), "ok");
@@ -237,4 +267,5 @@ HARNESS_MAIN_WITH("region", setup, teardown,
                   a_digest_covers_every_region_of_its_group,
                   bad_options_are_refused, calls_before_the_start_are_refused,
                   a_scheduler_has_neither_memory_nor_fabric,
+                  an_url_of_another_machine_falls_back_to_loopback,
                   texts_are_there_for_every_value)

@@ -82,7 +82,6 @@ typedef struct baton_blocks { /* numbers of a group, in token order; borrowed */
     const uint32_t *ids;
     size_t count;
 } baton_blocks;
-
 typedef struct baton_agent baton_agent;
 
 typedef struct baton_options {
@@ -98,10 +97,8 @@ typedef struct baton_options {
     const char *provider;       /* "auto", "tcp", "cma", or libfabric's name */
     const char *fabric_address; /* local IP; NULL: the URL's, else loopback */
     const char *fingerprint;    /* all that decides the bytes of a block */
-    uint32_t max_handoffs;      /* live at a time (16384) */
-    uint32_t max_holds;         /* words in the hold table (65536) */
-    uint32_t pull_timeout_ms;   /* (10000) */
-    uint32_t drain_ms;  /* grace before a peer's endpoint is closed (1000) */
+    uint32_t max_handoffs, max_holds;   /* live, words (16384, 65536) */
+    uint32_t pull_timeout_ms, drain_ms; /* then grace for reads (10000, 1000) */
     uint32_t orphan_ms; /* life of a hold whose owner is gone (10000) */
     int checksum;       /* digests of blocks on both sides (0) */
     /* level 0 error … 4 trace; called on any of the agent's threads */
@@ -224,7 +221,6 @@ baton_status baton_params_write(const baton_bytes *infos, size_t info_count,
                                 uint64_t tokens, const uint64_t *digests,
                                 size_t digest_count, char *text, size_t cap,
                                 size_t *length_p);
-
 typedef struct baton_pull_request {
     size_t size; /* sizeof(baton_pull_request) */
     baton_id handoff;

@@ -13,7 +13,6 @@ import os
 import pathlib
 from collections.abc import Callable, Sequence
 from ctypes import (
-    CFUNCTYPE,
     POINTER,
     Structure,
     byref,
@@ -31,7 +30,6 @@ from typing import Any
 API_VERSION = 1
 
 BlockLists = Sequence[Sequence[int]]
-Log = Callable[[int, str], None]
 
 
 class Status(enum.IntEnum):
@@ -111,7 +109,6 @@ class Blocks(Structure):
     _fields_ = [("ids", POINTER(c_uint32)), ("count", c_size_t)]
 
 
-LOG_FUNCTION = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 
 
 class Options(Structure):
@@ -137,7 +134,7 @@ class Options(Structure):
         ("drain_ms", c_uint32),
         ("orphan_ms", c_uint32),
         ("checksum", c_int),
-        ("log", LOG_FUNCTION),
+        ("log", c_void_p),
         ("log_arg", c_void_p),
     ]
 
@@ -241,6 +238,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "baton_status_text": (c_char_p, [c_int]),
     "baton_reason_text": (c_char_p, [c_int]),
     "baton_version": (c_char_p, []),
+    "baton_log_stderr": (None, [c_void_p, c_int, c_char_p]),
     "baton_agent_open": (c_int, [POINTER(Options), POINTER(c_void_p)]),
     "baton_agent_close": (None, [c_void_p]),
     "baton_region_add": (
@@ -251,6 +249,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "baton_agent_info": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(c_size_t)]),
     "baton_peer_add": (c_int, [c_void_p, Bytes]),
     "baton_peer_remove": (c_int, [c_void_p, c_char_p, c_uint32]),
+    "baton_blocks_free": (c_int, [c_void_p, c_uint64]),
     "baton_hold_open": (c_int, [c_void_p, Id, c_uint32, c_uint64]),
     "baton_hold_ready": (
         c_int,
@@ -299,6 +298,8 @@ def library() -> ctypes.CDLL:
     """The loaded library; OSError with its path when it cannot be."""
     global _library
     if _library is None:
+        # A library below libfabric would take SIGTERM and others for itself.
+        os.environ.setdefault("IPATH_NO_BACKTRACE", "1")
         loaded = ctypes.CDLL(library_path())
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(loaded, name)
@@ -399,16 +400,14 @@ class Agent:
         pull_timeout_ms: int = 10000,
         drain_ms: int = 1000,
         orphan_ms: int = 10000,
-        log: Log | None = None,
+        log_level: int = 1,
     ) -> None:
+        """log_level: 0 errors … 4 all, written to stderr by the library itself:
+        a callback into Python would make the agent's thread wait for the
+        interpreter, and its proxies and peers with it."""
         self._agent = c_void_p()
         self._lib = library()
-
-        def on_log(_arg: Any, level: int, text: bytes) -> None:
-            if log is not None:
-                log(level, text.decode(errors="replace"))
-
-        self._log = LOG_FUNCTION(on_log) if log is not None else LOG_FUNCTION()
+        self._log_level = c_int(log_level)
         options = Options(
             size=sizeof(Options),
             role=role,
@@ -431,7 +430,8 @@ class Agent:
             drain_ms=drain_ms,
             orphan_ms=orphan_ms,
             checksum=0,
-            log=self._log,
+            log=ctypes.cast(self._lib.baton_log_stderr, c_void_p),
+            log_arg=ctypes.addressof(self._log_level),
         )
         _check(
             "baton_agent_open",
@@ -468,6 +468,10 @@ class Agent:
             "baton_peer_add",
             self._lib.baton_peer_add(self._agent, Bytes(info, len(info))),
         )
+
+    def blocks_free(self, blocks: int) -> None:
+        """Tells the proxies how many blocks are free now."""
+        _check("baton_blocks_free", self._lib.baton_blocks_free(self._agent, blocks))
 
     def hold_open(self, handoff: Id, slot: int, owner: int) -> None:
         _check(

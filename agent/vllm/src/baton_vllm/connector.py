@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("vllm.baton")
 
-_LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
 _ROLES = {
     "kv_producer": baton.Role.PREFILL,
     "kv_consumer": baton.Role.DECODE,
@@ -57,8 +56,9 @@ _ROLES = {
 }
 
 
-def _log(level: int, text: str) -> None:
-    logger.log(_LEVELS[min(max(level, 0), 4)], "baton: %s", text)
+def _log_level() -> int:
+    """The library's, from that of our logger: info, or debug and all."""
+    return 4 if logger.isEnabledFor(logging.DEBUG) else 2
 
 
 def _engine_boot(vllm_config: VllmConfig) -> int:
@@ -120,7 +120,7 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
             max_handoffs=self._settings.max_handoffs,
             pull_timeout_ms=int(self._settings.pull_timeout_s * 1000),
             orphan_ms=int(self._settings.orphan_s * 1000),
-            log=_log,
+            log_level=_log_level(),
         )
 
     # ---------------------------------------------------------- worker side
