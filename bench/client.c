@@ -61,10 +61,10 @@ static void on_head(void *owner, const struct bt_http_head *head)
 static void on_body(void *owner, struct bt_str bytes)
 {
     struct client *client = owner;
-    const uint64_t events = client->answer.content_events;
+    const uint64_t before = client->answer.content_events;
 
     answer_bytes(&client->answer, bytes, since_start(client, bt_clock_us()));
-    if (client->answer.content_events == events) {
+    if (client->answer.content_events == before) {
         return;
     }
     if (client->cancels) {

@@ -479,7 +479,10 @@ void attempt_prefill_failed(struct exchange *x,
         start_prefill(x, true);
         return;
     }
-    prefill_over(x, outcome_of(failure), FAULT_PREFILL_FAILED, 0);
+    /* Nothing was sent: nobody failed, there is just no engine to be had. */
+    prefill_over(x, outcome_of(failure),
+                 failure->connecting ? FAULT_NO_PREFILL : FAULT_PREFILL_FAILED,
+                 0);
 }
 
 /* May this handoff still go to another D? */
@@ -564,7 +567,9 @@ void attempt_decode_failed(struct exchange *x,
                            const struct bt_http_failure *failure)
 {
     if (!failure->stale) {
-        attempt_decode_bad(x, FAULT_DECODE_FAILED, 0, outcome_of(failure));
+        attempt_decode_bad(
+            x, failure->connecting ? FAULT_NO_DECODE : FAULT_DECODE_FAILED, 0,
+            outcome_of(failure));
         return;
     }
     leg_close(&x->decode, LEG_LOST);

@@ -8,19 +8,21 @@ cd "$root" || exit 1
 source deploy/packages.sh
 
 standard="unit flow asan tsan fuzz"
-known="$standard lint"
+known="$standard lint vllm vllm-full"
 
 usage() {
     cat <<'TEXT'
 usage: tests/run.sh [--no-install] [SUITE]… [-- PYTEST ARGUMENT…]
 
-suites (default: all but lint):
+suites (default: all down to fuzz):
   unit   units of the release build (ctest)
   flow   real processes of the release build, real clients (pytest)
   asan   units and flows under the address and undefined-behaviour sanitizers
   tsan   units and the threaded flows under the thread sanitizer
   fuzz   every fuzz target for FUZZ_SECONDS (default 15)
   lint   formatter, analyzers and the project's own lints
+  vllm   two stock vLLM engines behind the proxy (2.5 GB of download into
+         .cache/vllm); vllm-full: the same at full size
 
 examples:
   tests/run.sh                             everything
@@ -133,7 +135,7 @@ flows() {
     local preset=$1 patience=$2 bad
     shift 2
     BATON_BUILD=$root/build/$preset BATON_PATIENCE=$patience \
-        .venv/bin/python -m pytest -q -p no:cacheprovider --timeout 600 \
+        "${test_python:-.venv/bin/python}" -m pytest -q -p no:cacheprovider --timeout 600 \
         --durations 10 "$@" "${pytest_args[@]}" 2>&1 | tee "$work/pytest"
     bad=$(($(count failed "$work/pytest") + $(count error "$work/pytest")))
     passed=$((passed + $(count passed "$work/pytest")))
@@ -247,6 +249,23 @@ suite_fuzz() {
     fi
 }
 
+# Real engines: vLLM in an environment of its own, its models made here.
+suite_vllm() {
+    local test_python=${BATON_VLLM_VENV:-$root/.cache/vllm/venv}/bin/python
+    part "build release" build release --target baton baton-proxy || return 1
+    if [[ $install == yes ]] && ! { part "vllm: install" deploy/vllm.sh install tests &&
+        part "vllm: models" deploy/vllm.sh models; }; then
+        failed=$((failed + 1))
+        return 1
+    fi
+    part "vllm" flows release "${BATON_PATIENCE:-1}" -c tests/vllm/pytest.ini \
+        tests/vllm --timeout 1500 "$@"
+}
+
+suite_vllm-full() {
+    suite_vllm --full
+}
+
 lint_one() {
     if cmake --build build/lint -j "$jobs" --target "$1" >"$work/lint" 2>&1; then
         passed=$((passed + 1))
@@ -268,6 +287,7 @@ suite_lint() {
 if [[ $install == yes ]]; then
     groups=(build)
     [[ ${suites[*]} =~ flow|asan|tsan|fuzz ]] && groups+=(test)
+    [[ ${suites[*]} =~ vllm ]] && groups+=(test)
     [[ ${suites[*]} =~ lint ]] && groups+=(lint)
     part "packages" packages_install "${groups[@]}" || exit 1
 fi

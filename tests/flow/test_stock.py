@@ -132,8 +132,7 @@ def test_no_prefill_means_503_unless_the_policy_says_local(stock):
     one = stock()
     one.p.end()
     one.p.script = None
-    status, answer, headers = ask(one)
-    assert status in (502, 503), answer
-    status, answer, headers = ask(one)
-    assert status == 503 and "retry-after" in {k.lower() for k in headers}, answer
+    for _ in range(3):
+        status, answer, headers = ask(one)
+        assert status == 503 and "retry-after" in {k.lower() for k in headers}, answer
     assert not one.d.seen

@@ -142,7 +142,7 @@ static void write_key(const char *key)
     const size_t len = strlen(key);
     int fd;
 
-    strcpy(fx.key_path, "/tmp/test_link_XXXXXX");
+    snprintf(fx.key_path, sizeof(fx.key_path), "/tmp/test_link_XXXXXX");
     fd = mkstemp(fx.key_path);
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(write(fd, key, len), (ssize_t)len);
@@ -171,7 +171,7 @@ static void open_proxy(const char *key)
     fx.handoffs = handoffs_open(&fx.registry, fx.stats, &HANDOFFS_EVENTS, NULL);
     ck_assert_ptr_nonnull(fx.handoffs);
     agents_set_handoffs(fx.agents, fx.handoffs);
-    strcpy(fx.address, agents_address(fx.agents));
+    snprintf(fx.address, sizeof(fx.address), "%s", agents_address(fx.agents));
 }
 
 /* --- the agent's side --- */

@@ -556,7 +556,7 @@ START_TEST(a_lost_prefill_moves_to_another_engine_with_a_new_handoff)
     ck_assert_ptr_ne(x->prefill.engine, first);
     ck_assert_str_ne(x->handoff_text, handoff);
     on_failed(&x->prefill, false, true);
-    ck_assert_uint_eq(fake.code, 502);
+    ck_assert_uint_eq(fake.code, 503);
     ck_assert_int_eq(x->state, XS_DONE);
     ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], PER_SIDE);
 }
@@ -567,12 +567,12 @@ START_TEST(without_attempts_nothing_is_tried_again)
     config.retry.attempts = 0;
     start();
     on_failed(&x->prefill, false, true);
-    ck_assert_uint_eq(fake.code, 502);
+    ck_assert_uint_eq(fake.code, 503);
     again();
     pool_conf.handoff.on_failure = ON_FAILURE_ERROR;
     start();
     on_failed(&x->prefill, false, true);
-    ck_assert_uint_eq(fake.code, 502);
+    ck_assert_uint_eq(fake.code, 503);
     ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
 }
 END_TEST
@@ -582,7 +582,7 @@ START_TEST(an_empty_budget_stops_retries)
     worker->budgets[0] = 0;
     start();
     on_failed(&x->prefill, false, true);
-    ck_assert_uint_eq(fake.code, 502);
+    ck_assert_uint_eq(fake.code, 503);
 }
 END_TEST
 
@@ -980,7 +980,7 @@ START_TEST(an_unspent_handoff_is_released_when_no_decode_engine_is_left)
     config.retry.attempts = 0;
     reach_decode();
     on_failed(&x->decode, false, true);
-    ck_assert_uint_eq(fake.code, 502);
+    ck_assert_uint_eq(fake.code, 503);
     ck_assert_int_eq(x->state, XS_RELEASE);
     on_end(&x->release);
     ck_assert_int_eq(x->state, XS_DONE);

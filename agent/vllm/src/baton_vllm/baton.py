@@ -329,7 +329,7 @@ def _check(call: str, status: int) -> None:
 
 def _block_lists(groups: BlockLists) -> Any:
     """An array of baton_blocks; the ids live as long as the array."""
-    array = (Blocks * max(1, len(groups)))()
+    array: Any = (Blocks * max(1, len(groups)))()
     keep = []
     for blocks, ids in zip(array, groups):
         numbers = (c_uint32 * max(1, len(ids)))(*ids)

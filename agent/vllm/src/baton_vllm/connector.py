@@ -64,7 +64,8 @@ def _log_level() -> int:
 def _engine_boot(vllm_config: VllmConfig) -> int:
     """The same in all processes of one life of an engine."""
     transfer = vllm_config.kv_transfer_config
-    text = f"{transfer.engine_id}/{vllm_config.instance_id}"
+    engine_id = transfer.engine_id if transfer is not None else None
+    text = f"{engine_id}/{vllm_config.instance_id}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") or 1
 
 

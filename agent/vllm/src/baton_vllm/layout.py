@@ -170,7 +170,7 @@ def fingerprint(
             json.dumps([g.layer_names for g in config.kv_cache_groups]).encode()
         ).hexdigest()[:16],
         "isa": _isa(
-            model.dtype,
+            first.dtype,
             config.kv_cache_groups[0].kv_cache_spec.block_size,
             str(vllm_config.cache_config.cache_dtype),
         ),

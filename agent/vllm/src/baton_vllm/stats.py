@@ -115,8 +115,9 @@ class BatonPromMetrics(KVConnectorPromMetrics):
                 for name in _FAILED
             },
         }
+        histogram: Any = self._histogram_cls
         self._seconds = self._per_engine(
-            self._histogram_cls(
+            histogram(
                 name="vllm:baton_pull_seconds",
                 documentation="Time from the request for a pull to its proof.",
                 buckets=_BUCKETS,

@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""Time to the first token of real vLLM: alone, through Baton, through NIXL.
+
+    baton:  client ─ baton-proxy ─ P, D with BatonConnector
+    nixl:   client ─ baton-proxy ─ P, D with NixlConnector
+    toy:    client ─ toy_proxy.py ┘
+
+All in one run, interleaved: in each round every way gets the same number of
+fresh prompts of each size. The pair that is not measured is stopped, because
+idle NIXL workers spin. `direct` is the same pair's decode engine, asked without
+a handoff. Run it in the environment that deploy/vllm.sh makes, with nixl:
+
+    .cache/vllm/venv/bin/python bench/compare_vllm.py [--model tiny-llama] ...
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import pathlib
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests/vllm"))
+
+import cluster  # noqa: E402
+import httpx  # noqa: E402
+
+STAGES = ("prefill", "decode http and queue", "pull", "first step")
+
+
+class Nixl(cluster.Pair):
+    """The same two engines with vLLM's own connector."""
+
+    def __init__(self, folder: pathlib.Path, model: str, **options: Any) -> None:
+        folder.mkdir()
+        super().__init__(folder, model, **options)
+        for engine, role in zip(self.engines, ("kv_producer", "kv_consumer")):
+            engine.transfer = {"kv_connector": "NixlConnector", "kv_role": role}
+            engine.env = {
+                "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
+                "VLLM_NIXL_SIDE_CHANNEL_PORT": str(cluster.free_port()),
+            }
+        self.proxy = cluster.Proxy(folder, [self.p.url], [self.d.url], "nixl")
+        self.toy_port = cluster.free_port()
+        self.toy: subprocess.Popen[bytes] | None = None
+
+    def start(self, zygote: cluster.Zygote) -> None:
+        super().start(zygote)
+        self.toy = subprocess.Popen(
+            [sys.executable, str(ROOT / "bench/toy_proxy.py"), str(self.toy_port),
+             self.p.url, self.d.url],
+            stderr=(self.folder / "toy.log").open("w"),
+        )  # fmt: skip
+        cluster.wait_for("the toy proxy listens", 60, self._toy_is_ready)
+
+    @property
+    def toy_url(self) -> str:
+        return f"http://127.0.0.1:{self.toy_port}"
+
+    def _toy_is_ready(self) -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"{self.toy_url}/health").status_code == 200
+        return False
+
+    def stop(self) -> None:
+        if self.toy is not None:
+            self.toy.terminate()
+            self.toy.wait()
+        super().stop()
+
+
+def first_token_ms(client: httpx.Client, url: str, prompt: list[int]) -> float:
+    body = {
+        "model": "m", "prompt": prompt, "max_tokens": 3, "temperature": 0,
+        "ignore_eos": True, "stream": True,
+    }  # fmt: skip
+    begin = time.perf_counter()
+    first = None
+    with client.stream("POST", f"{url}/v1/completions", json=body) as answer:
+        if answer.status_code != 200:
+            raise RuntimeError(answer.read().decode())
+        for line in answer.iter_lines():
+            if first is None and line.startswith('data: {"id"'):
+                first = time.perf_counter()
+    if first is None:
+        raise RuntimeError("no token came")
+    return 1e3 * (first - begin)
+
+
+def stages_ms(pair: cluster.Pair) -> list[float] | None:
+    """Of the newest handoff, in the order of STAGES."""
+    line = pair.proxy.handoffs()["recent"][0]["timeline"]
+    points = [0] + [
+        line[name]
+        for name in ("decode_at_us", "pulling_at_us", "pulled_at_us", "first_token_us")
+    ]
+    if any(point is None for point in points):
+        return None
+    return [(b - a) / 1e3 for a, b in zip(points, points[1:])]
+
+
+def stop(pair: cluster.Pair) -> None:
+    for engine in pair.engines:
+        engine.signal(signal.SIGSTOP)
+
+
+def resume(pair: cluster.Pair) -> None:
+    for engine in pair.engines:
+        engine.signal(signal.SIGCONT)
+    time.sleep(2)  # links and probes notice
+    pair.proxy.wait_ready()
+
+
+def measure(
+    pair: cluster.Pair, ways: dict[str, str], args: argparse.Namespace,
+    times: dict[tuple[str, int], list[float]],
+    stages: dict[int, list[list[float]]], rng: random.Random,
+) -> None:  # fmt: skip
+    with httpx.Client(timeout=300) as client:
+        for size in args.sizes:
+            for url in ways.values():  # connections, and what is made once
+                first_token_ms(client, url, cluster.tokens(size, rng))
+            for _ in range(args.count):
+                for way, url in ways.items():
+                    spent = first_token_ms(client, url, cluster.tokens(size, rng))
+                    times.setdefault((way, size), []).append(spent)
+                    split = stages_ms(pair) if way == "baton" else None
+                    if split is not None:
+                        stages.setdefault(size, []).append(split)
+
+
+def idle(pair: cluster.Pair, span_s: float = 5.0) -> float:
+    """Percent of a core."""
+    begin = sum(engine.cpu_s() for engine in pair.engines)
+    time.sleep(span_s)
+    return 100 * (sum(engine.cpu_s() for engine in pair.engines) - begin) / span_s
+
+
+def report(
+    args: argparse.Namespace, times: dict[tuple[str, int], list[float]],
+    stages: dict[int, list[list[float]]], idles: dict[str, float],
+) -> dict[str, Any]:  # fmt: skip
+    result: dict[str, Any] = {"model": args.model, "idle": idles, "sizes": {}}
+    print(f"\n{args.model}: p50 of the time to the first token, ms "
+          f"({args.count * args.rounds} prompts each)")  # fmt: skip
+    print("| tokens | direct (Baton's D) | through Baton | added | direct (NIXL's D) "
+          "| NIXL, baton-proxy | NIXL, Python proxy | added | added: Baton/NIXL |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|")
+    for size in args.sizes:
+        p50 = {
+            way: statistics.median(times[way, size])
+            for way in ("direct", "baton", "direct-nixl", "nixl", "toy")
+        }
+        added = p50["baton"] - p50["direct"]
+        added_toy = p50["toy"] - p50["direct-nixl"]
+        ratio = added / added_toy if added_toy > 0 else float("nan")
+        print(f"| {size} | {p50['direct']:.1f} | {p50['baton']:.1f} | {added:.1f} "
+              f"| {p50['direct-nixl']:.1f} | {p50['nixl']:.1f} | {p50['toy']:.1f} "
+              f"| {added_toy:.1f} | {ratio:.2f} |")  # fmt: skip
+        result["sizes"][size] = {**p50, "added": added, "added_toy": added_toy,
+                                 "ratio": ratio}  # fmt: skip
+    print("\n| tokens | " + " | ".join(STAGES) + " |\n|---|---|---|---|---|")
+    for size, rows in sorted(stages.items()):
+        medians = [statistics.median(column) for column in zip(*rows)]
+        print(f"| {size} | " + " | ".join(f"{value:.1f}" for value in medians) + " |")
+        result["sizes"][size]["stages"] = dict(zip(STAGES, medians))
+    print("\nidle, percent of a core, both engines: "
+          + ", ".join(f"{name} {value:.1f}" for name, value in idles.items()))  # fmt: skip
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="tiny-llama")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[64, 512, 1500])
+    parser.add_argument("--count", type=int, default=5, help="prompts a round")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--json", type=pathlib.Path, help="the numbers, to a file")
+    args = parser.parse_args()
+    rng = random.Random()
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="compare-vllm-"))
+    flags = ["--dtype", "float32"] if args.model == "smollm2" else []
+    options: dict[str, Any] = {"kv_bytes": 268435456, "flags": flags}
+    zygote = cluster.Zygote(folder)
+    baton = cluster.Pair(folder, args.model, **dict(options))
+    nixl = Nixl(folder / "nixl", args.model, **dict(options))
+    times: dict[tuple[str, int], list[float]] = {}
+    stages: dict[int, list[list[float]]] = {}
+    idles: dict[str, float] = {}
+    ways = (
+        (baton, nixl, {"direct": baton.d.url, "baton": baton.proxy.url}),
+        (nixl, baton, {"direct-nixl": nixl.d.url, "nixl": nixl.proxy.url,
+                       "toy": nixl.toy_url}),
+    )  # fmt: skip
+    try:
+        baton.start(zygote)
+        stop(baton)
+        nixl.start(zygote)
+        stop(nixl)
+        for number in range(args.rounds):
+            for pair, _, urls in ways:
+                resume(pair)
+                if number == 0:
+                    name = "NIXL" if pair is nixl else "Baton"
+                    pair.settle()
+                    idles[name] = idle(pair)
+                measure(pair, urls, args, times, stages, rng)
+                stop(pair)
+        result = report(args, times, stages, idles)
+        if args.json is not None:
+            args.json.write_text(json.dumps(result, indent=2) + "\n")
+    finally:
+        for pair in (baton, nixl):
+            pair.stop()
+        zygote.close()
+
+
+if __name__ == "__main__":
+    main()

