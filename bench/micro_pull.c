@@ -524,6 +524,9 @@ static double median_of(const double *values, size_t count)
 {
     double sorted[ROUNDS_MAX];
 
+    if (count == 0) {
+        return 0;
+    }
     memcpy(sorted, values, count * sizeof(*sorted));
     qsort(sorted, count, sizeof(*sorted), by_value);
     if (count % 2 == 1) {

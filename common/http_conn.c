@@ -18,6 +18,8 @@
 #define LINGER_BYTES (256 * BT_KIB)
 #define LINGER_MS    1000
 #define BODY_IOV     16
+/* Pipelined requests that one connection gets in one turn: others wait too. */
+#define REQUESTS_A_TURN 8
 
 enum request_state {
     REQUEST_IDLE,  /* no byte yet */
@@ -404,9 +406,12 @@ static struct bt_str feed_once(struct bt_http_conn *conn, struct bt_str bytes)
 /* Parses what may be parsed, request after request; keeps the rest. */
 static void conn_process(struct bt_http_conn *conn, struct bt_str bytes)
 {
-    while (!conn->is_closed) {
+    unsigned settled = 0;
+
+    while (!conn->is_closed && settled <= REQUESTS_A_TURN) {
         if (is_settled(conn)) {
             next_request(conn);
+            settled++;
         }
         if (bytes.len == 0 || !can_parse(conn)) {
             break;
@@ -417,6 +422,9 @@ static void conn_process(struct bt_http_conn *conn, struct bt_str bytes)
         return;
     }
     keep_pending(conn, bytes);
+    if (settled > REQUESTS_A_TURN) {
+        bt_loop_defer(conn->loop, &conn->later);
+    }
     read_straight(conn);
     set_reading(conn);
     conn_rearm(conn);
@@ -793,21 +801,13 @@ static size_t iov_total(const struct iovec *iov, int count)
     return total;
 }
 
-static struct iovec iov_of(struct bt_str bytes)
-{
-    struct iovec iov = {NULL, bytes.len};
-
-    memcpy(&iov.iov_base, &bytes.ptr, sizeof(bytes.ptr)); /* only read */
-    return iov;
-}
-
 /* The head if it still waits, then `count` iovecs behind it. */
 static enum bt_status send_with_head(struct bt_http_conn *conn,
                                      struct iovec *iov, int count)
 {
     enum bt_status status;
 
-    iov[0] = iov_of(bt_buf_str(&conn->head));
+    iov[0] = bt_str_iov(bt_buf_str(&conn->head));
     status = conn->head.len > 0
                  ? bt_stream_writev(conn->stream, iov, count)
                  : bt_stream_writev(conn->stream, iov + 1, count - 1);
@@ -818,10 +818,13 @@ static enum bt_status send_with_head(struct bt_http_conn *conn,
     return status;
 }
 
-/* iov[0] is the head's, iov[1] the size line's; up to BODY_IOV behind. */
+/*
+ * iov[0] is the head's, iov[1] the size line's; up to BODY_IOV behind. The
+ * final chunk follows the last bytes in the same write.
+ */
 static enum bt_status send_body(struct bt_http_conn *conn,
                                 const struct iovec *body, int count,
-                                size_t total)
+                                size_t total, bool is_last)
 {
     struct iovec iov[BODY_IOV + 3];
     char line[24];
@@ -837,12 +840,13 @@ static enum bt_status send_body(struct bt_http_conn *conn,
             *--at = digits[left % 16];
         }
         iov[used++] =
-            iov_of(bt_str_span(at, (size_t)(line + sizeof(line) - at)));
+            bt_str_iov(bt_str_span(at, (size_t)(line + sizeof(line) - at)));
     }
     memcpy(&iov[used], body, (size_t)count * sizeof(*body));
     used += count;
     if (conn->framing == BT_HTTP_CHUNKED) {
-        iov[used++] = iov_of(BT_STR("\r\n"));
+        iov[used++] =
+            bt_str_iov(is_last ? BT_STR("\r\n0\r\n\r\n") : BT_STR("\r\n"));
     }
     return send_with_head(conn, iov, used);
 }
@@ -867,7 +871,7 @@ enum bt_status bt_http_conn_answer_body(struct bt_http_conn *conn,
         }
         conn->answer_left -= conn->framing == BT_HTTP_LENGTH ? total : 0;
         if (total > 0) {
-            status = send_body(conn, iov, batch, total);
+            status = send_body(conn, iov, batch, total, false);
         }
         iov += batch;
         count -= batch;
@@ -904,7 +908,7 @@ void bt_http_conn_answer_end(struct bt_http_conn *conn)
         return;
     }
     if (!conn->is_bodyless && conn->framing == BT_HTTP_CHUNKED) {
-        struct iovec iov[2] = {{NULL, 0}, iov_of(BT_STR("0\r\n\r\n"))};
+        struct iovec iov[2] = {{NULL, 0}, bt_str_iov(BT_STR("0\r\n\r\n"))};
 
         (void)send_with_head(conn, iov, 2);
     } else {
@@ -913,10 +917,25 @@ void bt_http_conn_answer_end(struct bt_http_conn *conn)
     answer_ended(conn);
 }
 
+void bt_http_conn_answer_last(struct bt_http_conn *conn, struct bt_str bytes)
+{
+    const struct iovec iov = bt_str_iov(bytes);
+
+    if (bytes.len > 0 && !conn->is_closed && conn->answer == ANSWER_OPEN &&
+        !conn->must_close && !conn->is_bodyless &&
+        conn->framing == BT_HTTP_CHUNKED) {
+        (void)send_body(conn, &iov, 1, bytes.len, true);
+        answer_ended(conn);
+        return;
+    }
+    (void)bt_http_conn_answer_body(conn, &iov, 1);
+    bt_http_conn_answer_end(conn);
+}
+
 void bt_http_conn_answer(struct bt_http_conn *conn, unsigned code,
                          struct bt_str fields, struct bt_str body)
 {
-    struct iovec iov[2] = {{NULL, 0}, iov_of(body)};
+    struct iovec iov[2] = {{NULL, 0}, bt_str_iov(body)};
 
     if (!begin_answer(conn, code, fields,
                       body.len > 0 ? BT_HTTP_LENGTH : BT_HTTP_NO_BODY,

@@ -91,6 +91,8 @@ enum bt_status bt_http_conn_answer_body(struct bt_http_conn *conn,
                                         const struct iovec *iov, int count);
 /* The answer is whole: final chunk, next request or close. */
 void bt_http_conn_answer_end(struct bt_http_conn *conn);
+/* Both with one writev: the last body bytes (may be none) and the end. */
+void bt_http_conn_answer_last(struct bt_http_conn *conn, struct bt_str bytes);
 /*
  * A whole answer in one writev: head, Content-Length, body, end. `body` is
  * copied only where the kernel does not take it.

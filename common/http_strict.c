@@ -482,6 +482,8 @@ bool bt_http_strict_answer(struct bt_http_head *head, bool asked_head,
 
 /* ---- chunks ---- */
 
+#define PLAIN_DIGITS 7 /* below CHUNK_SIZE_MAX whatever they are */
+
 enum chunk_state {
     CHUNK_SIZE, /* at the first digit or behind one */
     CHUNK_EXT_NAME_START,
@@ -697,6 +699,33 @@ static enum bt_http_chunk_run framing_run(struct bt_http_chunks *chunks,
     return run;
 }
 
+/*
+ * From one chunk's data to the next one's where all of it is there and nothing
+ * but digits stands in the size line, as is usual; else 0, and nothing is
+ * changed: byte by byte then.
+ */
+static size_t plain_framing(struct bt_http_chunks *chunks, struct bt_str bytes)
+{
+    uint64_t size = 0;
+    size_t at = 2;
+
+    if (chunks->state != CHUNK_DATA_CR || bytes.len < 2 ||
+        bytes.ptr[0] != '\r' || bytes.ptr[1] != '\n') {
+        return 0;
+    }
+    while (at < bytes.len && at < 2 + PLAIN_DIGITS && is_hex(bytes.ptr[at])) {
+        size = size * 16 + hex_value(bytes.ptr[at]);
+        at++;
+    }
+    if (size == 0 || bytes.len - at < 2 || bytes.ptr[at] != '\r' ||
+        bytes.ptr[at + 1] != '\n') {
+        return 0;
+    }
+    chunks->left = size;
+    chunks->state = CHUNK_DATA;
+    return at + 2;
+}
+
 enum bt_http_chunk_run bt_http_chunks_next(struct bt_http_chunks *chunks,
                                            struct bt_str bytes, size_t *len_p)
 {
@@ -711,5 +740,7 @@ enum bt_http_chunk_run bt_http_chunks_next(struct bt_http_chunks *chunks,
         *len_p = len;
         return BT_HTTP_CHUNK_DATA;
     }
-    return framing_run(chunks, bytes, len_p);
+    *len_p = plain_framing(chunks, bytes);
+    return *len_p > 0 ? BT_HTTP_CHUNK_FRAMING
+                      : framing_run(chunks, bytes, len_p);
 }

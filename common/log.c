@@ -6,6 +6,8 @@
 #include "common/log.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,6 +19,11 @@
 #define TEXT_MAX_BYTES 3072
 
 static _Atomic int current_level = BT_LOG_INFO;
+
+/* Between looking whether stderr takes a line and writing it, nobody else may
+ * fill it. */
+static pthread_mutex_t stderr_lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned long lines_lost; /* under the lock */
 
 static const char *const LEVEL_NAMES[] = {
     [BT_LOG_ERROR] = "error", [BT_LOG_WARN] = "warn",   [BT_LOG_INFO] = "info",
@@ -118,6 +125,33 @@ static void put_head(struct line *line, enum bt_log_level level,
     }
 }
 
+/* A pipe that polls writable takes PIPE_BUF bytes without waiting. */
+static bool takes_a_line(void)
+{
+    struct pollfd entry = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+    return poll(&entry, 1, 0) != 0;
+}
+
+static void write_whole(const char *bytes, size_t len)
+{
+    /* Nobody can be told that writing a log line failed. */
+    while (write(STDERR_FILENO, bytes, len) < 0 && errno == EINTR) {
+    }
+}
+
+static void tell_lost(void)
+{
+    char text[64];
+    const int len =
+        snprintf(text, sizeof(text), "%lu log lines were lost\n", lines_lost);
+
+    if (len > 0) {
+        lines_lost = 0;
+        write_whole(text, (size_t)len);
+    }
+}
+
 static void line_write(struct line *line)
 {
     if (line->is_cut) {
@@ -125,9 +159,16 @@ static void line_write(struct line *line)
         line->len += sizeof(CUT_MARK) - 1;
     }
     line->bytes[line->len++] = '\n';
-    /* Nobody can be told that a log line was lost. */
-    while (write(STDERR_FILENO, line->bytes, line->len) < 0 && errno == EINTR) {
+    (void)pthread_mutex_lock(&stderr_lock);
+    if (lines_lost > 0 && takes_a_line()) {
+        tell_lost();
     }
+    if (takes_a_line()) {
+        write_whole(line->bytes, line->len);
+    } else {
+        lines_lost++;
+    }
+    (void)pthread_mutex_unlock(&stderr_lock);
 }
 
 void bt_log_write(enum bt_log_level level, const char *object,

@@ -4,6 +4,7 @@
  *     2026-01-02T03:04:05.678Z warn [engine http://10.0.0.1:8000] text
  *
  * Control bytes in the text are escaped. Never a prompt, an answer or a key.
+ * A stderr that is not read never blocks: the lines are lost, and counted.
  */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H

@@ -161,3 +161,14 @@ char *bt_str_dup(struct bt_str text)
     copy[text.len] = '\0';
     return copy;
 }
+
+void bt_str_hex(const unsigned char *bytes, size_t count, char *hex)
+{
+    static const char DIGITS[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < count; i++) {
+        hex[2 * i] = DIGITS[bytes[i] >> 4];
+        hex[2 * i + 1] = DIGITS[bytes[i] & 15u];
+    }
+    hex[2 * count] = '\0';
+}

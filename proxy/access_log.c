@@ -1,5 +1,11 @@
 /*
- * access_log: the lines' fields, and writing that never waits for long.
+ * access_log: the lines' fields, and writing that does not wait.
+ *
+ *   pipe     opened anew, non-blocking, for the flag belongs to whoever shares
+ *            stdout with us; pieces of whole lines up to PIPE_BUF, which the
+ *            kernel takes whole or not at all: workers share the pipe
+ *   socket   sent with MSG_DONTWAIT
+ *   file     appended
  */
 #include "proxy/access_log.h"
 
@@ -9,26 +15,39 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
+#include <limits.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #define BUFFER_MAX (1 * BT_MIB)
-#define PIPE_PIECE 4096 /* a pipe that polls writable takes this much */
 
 struct access_log {
     struct bt_loop *loop;
     struct bt_metrics *metrics;
     int fd;
     bool is_pipe;
+    bool is_socket;
     bool is_due; /* a flush is buried for the end of this turn */
     struct bt_grave grave;
     struct bt_buf lines;
     time_t second; /* of the formatted time */
     char time_text[32];
 };
+
+/* Stdout, or where it is a pipe a description of our own for it. */
+static int open_stdout(void)
+{
+    struct stat info;
+    int fd = -1;
+
+    if (fstat(STDOUT_FILENO, &info) == 0 && S_ISFIFO(info.st_mode)) {
+        fd = open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    }
+    return fd >= 0 ? fd : STDOUT_FILENO;
+}
 
 enum bt_status access_log_target(const char *text, int *fd_p)
 {
@@ -39,13 +58,16 @@ enum bt_status access_log_target(const char *text, int *fd_p)
         return BT_OK;
     }
     if (strcmp(text, "stdout") == 0) {
-        *fd_p = STDOUT_FILENO;
+        *fd_p = open_stdout();
         return BT_OK;
     }
-    fd = open(text, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+    /* Non-blocking for a named pipe; a file does not heed it. */
+    fd = open(text, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK,
+              0640);
     if (fd < 0) {
-        bt_log(BT_LOG_ERROR, text, "access log cannot be opened: errno %d",
-               errno);
+        bt_log(BT_LOG_ERROR, text, "access log cannot be opened: %s",
+               errno == ENXIO ? "nobody reads the pipe"
+                              : strerrordesc_np(errno));
         return BT_ERR_SYSTEM;
     }
     *fd_p = fd;
@@ -65,8 +87,10 @@ enum bt_status access_log_open(struct bt_loop *loop, int fd,
     log->loop = loop;
     log->metrics = metrics;
     log->fd = fd;
-    log->is_pipe = fd >= 0 && fstat(fd, &info) == 0 &&
-                   (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode));
+    if (fd >= 0 && fstat(fd, &info) == 0) {
+        log->is_pipe = S_ISFIFO(info.st_mode);
+        log->is_socket = S_ISSOCK(info.st_mode);
+    }
     *log_p = log;
     return BT_OK;
 }
@@ -76,31 +100,54 @@ bool access_log_is_off(const struct access_log *log)
     return log->fd < 0;
 }
 
-static bool is_writable(int fd)
+/* Whole lines that a pipe takes at once; a longer one is a piece by itself. */
+static size_t piece_of(struct bt_str text)
 {
-    struct pollfd entry = {.fd = fd, .events = POLLOUT};
+    const char *end;
 
-    return poll(&entry, 1, 0) == 1 && (entry.revents & POLLOUT) != 0;
+    if (text.len <= PIPE_BUF) {
+        return text.len;
+    }
+    end = memrchr(text.ptr, '\n', PIPE_BUF);
+    if (end == NULL) {
+        end = memchr(text.ptr, '\n', text.len);
+    }
+    return end == NULL ? text.len : (size_t)(end - text.ptr) + 1;
+}
+
+static ssize_t write_some(const struct access_log *log, struct bt_str text)
+{
+    if (log->is_socket) {
+        return send(log->fd, text.ptr, text.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    return write(log->fd, text.ptr, log->is_pipe ? piece_of(text) : text.len);
+}
+
+static void drop_lines(struct access_log *log)
+{
+    const struct bt_str text = bt_buf_str(&log->lines);
+    int64_t count = 0;
+
+    for (size_t i = 0; i < text.len; i++) {
+        count += text.ptr[i] == '\n' ? 1 : 0;
+    }
+    bt_buf_clear(&log->lines);
+    stats_add(log->metrics, STAT_LOG_DROPPED, count);
 }
 
 static void write_lines(struct access_log *log)
 {
     while (log->lines.len > 0) {
-        const struct bt_str text = bt_buf_str(&log->lines);
-        const size_t size =
-            log->is_pipe && text.len > PIPE_PIECE ? PIPE_PIECE : text.len;
-        ssize_t done;
+        const ssize_t done = write_some(log, bt_buf_str(&log->lines));
 
-        if (log->is_pipe && !is_writable(log->fd)) {
-            return;
-        }
-        done = write(log->fd, text.ptr, size);
         if (done < 0 && errno == EINTR) {
             continue;
         }
+        if (done < 0 && errno == EAGAIN) {
+            return; /* kept for the next turn that has a line */
+        }
         if (done <= 0) {
-            bt_buf_clear(&log->lines);
-            stats_add(log->metrics, STAT_LOG_DROPPED, 1);
+            drop_lines(log);
             return;
         }
         bt_buf_consume(&log->lines, (size_t)done);

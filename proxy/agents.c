@@ -10,17 +10,15 @@
 
 #include "common/log.h"
 #include "proxy/agents_core.h"
+#include "proxy/auth.h"
 #include "proxy/peers.h"
 
-#include <errno.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#define KEY_MAX 4096
 
 static const struct bt_http_conn_options CONN_OPTIONS = {
     .parse = {.head_bytes = 8192, .target_bytes = 1024, .fields = 32},
@@ -34,17 +32,6 @@ static const struct bt_http_conn_options CONN_OPTIONS = {
 
 /* --- the proof --- */
 
-static void to_hex(const unsigned char *bytes, size_t count, char *hex)
-{
-    static const char DIGITS[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < count; i++) {
-        hex[2 * i] = DIGITS[bytes[i] >> 4];
-        hex[2 * i + 1] = DIGITS[bytes[i] & 15u];
-    }
-    hex[2 * count] = '\0';
-}
-
 static bool make_nonce(char nonce[AGENT_NONCE_LEN + 1])
 {
     unsigned char bytes[AGENT_NONCE_LEN / 2];
@@ -52,7 +39,7 @@ static bool make_nonce(char nonce[AGENT_NONCE_LEN + 1])
     if (RAND_bytes(bytes, (int)sizeof(bytes)) != 1) {
         return false;
     }
-    to_hex(bytes, sizeof(bytes), nonce);
+    bt_str_hex(bytes, sizeof(bytes), nonce);
     return true;
 }
 
@@ -74,39 +61,8 @@ bool agents_proof(const struct agent_link *link, const char *side,
         digest_len != AGENT_NONCE_LEN / 2) {
         return false;
     }
-    to_hex(digest, digest_len, proof);
+    bt_str_hex(digest, digest_len, proof);
     return true;
-}
-
-/* The first line of the file, without white space around it. */
-static enum bt_status read_key(const char *path, struct bt_str *key_p)
-{
-    char text[KEY_MAX] = "";
-    FILE *const file = fopen(path, "re");
-    struct bt_str key;
-    char *copy;
-
-    if (file == NULL) {
-        bt_log(BT_LOG_ERROR, path, "the key file cannot be opened: errno %d",
-               errno);
-        return BT_ERR_SYSTEM;
-    }
-    if (fgets(text, sizeof(text), file) == NULL) {
-        text[0] = '\0';
-    }
-    (void)fclose(file);
-    key = bt_str_trim(bt_str_span(text, strcspn(text, "\r\n")));
-    if (key.len == 0) {
-        bt_log(BT_LOG_ERROR, path, "the key file's first line holds no key");
-        return BT_ERR_SYNTAX;
-    }
-    copy = bt_str_dup(key);
-    OPENSSL_cleanse(text, sizeof(text));
-    if (copy == NULL) {
-        return BT_ERR_NOMEM;
-    }
-    *key_p = bt_str_of(copy);
-    return BT_OK;
 }
 
 /* --- the upgrade --- */
@@ -332,6 +288,7 @@ static enum bt_status open_groups(struct agents *agents)
     if (agents->groups == NULL || agents->by_engine == NULL) {
         return BT_ERR_NOMEM;
     }
+    agents->group_count = 0;
     for (size_t i = 0; i < registry->engine_count; i++) {
         if (!group_add_engine(agents, &registry->engines[i])) {
             return BT_ERR_NOMEM;
@@ -351,7 +308,7 @@ static enum bt_status open_listener(struct agents *agents)
         return BT_OK;
     }
     if (config->agents.key_file != NULL) {
-        status = read_key(config->agents.key_file, &agents->key);
+        status = auth_key_read(config->agents.key_file, &agents->key);
     }
     if (status != BT_OK) {
         return status;
@@ -390,17 +347,6 @@ void agents_set_handoffs(struct agents *agents, struct handoffs *handoffs)
     agents->handoffs = handoffs;
 }
 
-static void free_key(struct agents *agents)
-{
-    char *key;
-
-    memcpy(&key, &agents->key.ptr, sizeof(key));
-    if (key != NULL) {
-        OPENSSL_cleanse(key, agents->key.len);
-    }
-    free(key);
-}
-
 void agents_close(struct agents **agents_p)
 {
     struct agents *const agents = *agents_p;
@@ -423,7 +369,7 @@ void agents_close(struct agents **agents_p)
     }
     free(agents->groups);
     free(agents->by_engine);
-    free_key(agents);
+    auth_key_free(&agents->key);
     free(agents);
 }
 

@@ -72,8 +72,10 @@ struct agent_link {
     char peer_nonce[AGENT_NONCE_LEN + 1]; /* the agent's */
     struct bt_buf in;                     /* an unfinished line */
     size_t scanned;
-    uint64_t heard_ms, asked_ms, up_ms;
-    const char *broken; /* why it ends on the next turn; NULL: it does not */
+    uint64_t heard_ms, up_ms;
+    uint64_t heard;       /* reads so far */
+    uint64_t rival_heard; /* the rival's, when it was asked */
+    const char *broken;   /* why it ends on the next turn; NULL: it does not */
     struct agent_hello hello;
     struct agent_group *group; /* NULL: no engine of that URL is configured */
     bool is_draining;          /* the agent said goodbye */

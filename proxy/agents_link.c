@@ -143,9 +143,8 @@ void agent_link_send(struct agent_link *link, struct bt_str line)
         link_break(link, "the agent does not read: 4 MiB are unsent");
         return;
     }
-    memcpy(&iov[0].iov_base, &line.ptr, sizeof(line.ptr)); /* only read */
-    iov[0].iov_len = line.len;
-    iov[1] = (struct iovec){(char[]){"\n"}, 1};
+    iov[0] = bt_str_iov(line);
+    iov[1] = bt_str_iov(BT_STR("\n"));
     (void)bt_stream_writev(link->stream, iov, 2);
 }
 
@@ -550,7 +549,7 @@ static void on_hello(struct agent_link *link, struct bt_str line,
         return;
     }
     link->state = AGENT_LINK_RIVAL;
-    link->asked_ms = now_ms(link);
+    link->rival_heard = rival->heard;
     agent_link_send(rival, BT_STR("{\"t\":\"ping\"}"));
     bt_timer_set(&link->timer, AGENT_RIVAL_MS);
 }
@@ -563,7 +562,7 @@ static void judge_rival(struct agent_link *link)
         go_up(link);
         return;
     }
-    if (rival->heard_ms <= link->asked_ms) {
+    if (rival->heard == link->rival_heard) {
         agent_link_end(rival, "it does not answer, and a newer one is there");
         go_up(link);
         return;
@@ -639,6 +638,7 @@ static void on_bytes(void *owner, struct bt_str bytes)
     }
     agents->options.on_reading(agents->options.owner);
     link->heard_ms = now_ms(link);
+    link->heard++;
     if (link->in.len == 0) {
         rest = take_lines(link, bytes);
         if (!is_over(link) && rest.len > 0) {

@@ -51,7 +51,6 @@ static enum route_verdict pick(struct exchange *x, const struct engine *prefill,
         .wants_prefill = wants_prefill(x),
         .prefill = prefill,
         .tokens = x->tokens,
-        .prefix = x->request.prefix,
         .turn = x->worker->turn++,
         .avoid = x->avoid,
         .avoid_count = x->avoid_count,
@@ -222,7 +221,8 @@ void attempt_route(struct exchange *x)
         go_alone(x, ROUTE_REASON_LOCAL);
         verdict = pick(x, NULL, &choice);
     }
-    if (verdict == ROUTE_WAIT) {
+    if (verdict == ROUTE_WAIT || (verdict == ROUTE_FOUND && !x->is_queued &&
+                                  worker_is_behind(x->worker, x))) {
         wait_for_room(x);
         return;
     }
@@ -575,11 +575,19 @@ void attempt_decode_failed(struct exchange *x,
     leg_close(&x->decode, LEG_LOST);
     stats_count(x->worker->metrics, STAT_RESENDS, LEG_DECODE);
     x->decode_is_fresh = true;
-    if (x->params.len > 0 && (x->is_spent || is_baton(x))) {
+    if (x->params.len > 0 && (is_baton(x) || !handoff_is_good(x))) {
         start_prefill(x, false);
         return;
     }
     start_decode(x, true);
+}
+
+static bool is_coded_answer(const struct bt_http_head *head)
+{
+    const struct bt_str coding =
+        bt_http_field_get(head, BT_STR("content-encoding"));
+
+    return coding.len > 0 && !bt_str_eq_nocase(coding, BT_STR("identity"));
 }
 
 static void decode_relays(struct exchange *x, const struct bt_http_head *head)
@@ -587,8 +595,7 @@ static void decode_relays(struct exchange *x, const struct bt_http_head *head)
     const struct bt_str type = bt_http_field_get(head, BT_STR("content-type"));
     const bool is_sse =
         head->code == 200 && headers_type_is(type, BT_STR("text/event-stream"));
-    const bool is_coded =
-        bt_http_field_get(head, BT_STR("content-encoding")).len > 0;
+    const bool is_coded = is_coded_answer(head);
 
     relay_begin(&x->relay, head->code, is_sse, is_coded, x->cached);
     if (head->framing == BT_HTTP_UNTIL_CLOSE) {
@@ -618,7 +625,9 @@ void attempt_decode_head(struct exchange *x, const struct bt_http_head *head)
         attempt_decode_bad(x, FAULT_ENGINE_BUSY, 503, LEG_BUSY);
     } else if (code >= 500) {
         attempt_decode_bad(x, FAULT_DECODE_FAILED, 0, LEG_SERVER_ERROR);
-    } else if (code >= 300 && code < 400) {
+    } else if (code < 400 && (code >= 300 || is_coded_answer(head))) {
+        /* Coded, which it was asked not to be: nothing private could be taken
+         * out of it. */
         attempt_decode_bad(x, FAULT_DECODE_BAD, 0, LEG_BAD_ANSWER);
     } else if (code == 429 && !x->decode_was_busy) {
         x->decode_was_busy = true;
@@ -628,6 +637,30 @@ void attempt_decode_head(struct exchange *x, const struct bt_http_head *head)
     }
 }
 
+void attempt_decode_error(struct exchange *x)
+{
+    const unsigned code = x->relay.error_code;
+
+    if (is_our_key(x->decode_engine, code)) {
+        x->decode.code = code;
+        refuse_key(x, &x->decode);
+    } else if (code == 503) {
+        attempt_decode_bad(x, FAULT_ENGINE_BUSY, code, LEG_BUSY);
+    } else if (code == 429 && !x->decode_was_busy) {
+        x->decode_was_busy = true;
+        attempt_decode_bad(x, FAULT_ENGINE_BUSY, code, LEG_BUSY);
+    } else if (code >= 400 && code < 500) {
+        /* The client's own mistake, told late. */
+        leg_close(&x->decode, LEG_CLIENT_ERROR);
+        exchange_release(x, RELEASE_FAILED, false);
+        exchange_answer(x, code, BT_STR("Content-Type: application/json\r\n"),
+                        x->relay.error);
+    } else {
+        attempt_decode_bad(x, FAULT_DECODE_FAILED, code, LEG_SERVER_ERROR);
+    }
+}
+
+/* A D that takes one release leg more, which is counted; NULL: none. */
 static struct engine *release_engine(struct exchange *x,
                                      enum release_result *result_p)
 {
@@ -640,7 +673,8 @@ static struct engine *release_engine(struct exchange *x,
         }
         x->decode_engine = choice.decode;
     }
-    if (x->worker->releases[x->decode_engine->id] >= RELEASES_PER_D) {
+    if (atomic_fetch_add(&x->decode_engine->releases, 1) >= RELEASES_PER_D) {
+        atomic_fetch_sub(&x->decode_engine->releases, 1);
         *result_p = RELEASE_RESULT_TOO_MANY;
         return NULL;
     }
@@ -671,9 +705,9 @@ bool attempt_release(struct exchange *x)
     x->release.number = x->decode.number;
     x->is_spent = true;
     if (!open_leg(x, &x->release, engine, &edit.splice, false)) {
+        atomic_fetch_sub(&engine->releases, 1);
         return false;
     }
-    x->worker->releases[engine->id]++;
     exchange_enter(x, XS_RELEASE);
     return true;
 }

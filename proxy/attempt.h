@@ -22,6 +22,8 @@ void attempt_prefill_bad(struct exchange *x, enum fault fault);
 void attempt_decode_head(struct exchange *x, const struct bt_http_head *head);
 void attempt_decode_failed(struct exchange *x,
                            const struct bt_http_failure *failure);
+/* D's first event is an error object: as an answer of its code would be. */
+void attempt_decode_error(struct exchange *x);
 /* D failed before commit: elsewhere, or the verdict `fault` (status 0: own). */
 void attempt_decode_bad(struct exchange *x, enum fault fault, unsigned status,
                         enum leg_outcome outcome);

@@ -14,6 +14,7 @@
 #define DIGEST_BYTES   32
 #define KEYS_MAX       65536
 #define LINE_MAX_BYTES 1024
+#define KEY_MAX_BYTES  4096
 
 struct auth {
     unsigned char (*digests)[DIGEST_BYTES];
@@ -137,4 +138,48 @@ bool auth_allows(const struct auth *auth, struct bt_str authorization)
             CRYPTO_memcmp(digest, auth->digests[i], DIGEST_BYTES) == 0;
     }
     return is_allowed;
+}
+
+enum bt_status auth_key_read(const char *path, struct bt_str *key_p)
+{
+    char text[KEY_MAX_BYTES] = "";
+    FILE *const file = fopen(path, "re");
+    struct bt_str key;
+    char *copy;
+
+    if (file == NULL) {
+        bt_log(BT_LOG_ERROR, path, "key file cannot be opened: errno %d",
+               errno);
+        return BT_ERR_SYSTEM;
+    }
+    if (fgets(text, sizeof(text), file) == NULL) {
+        text[0] = '\0';
+    }
+    (void)fclose(file);
+    key = bt_str_trim(bt_str_span(text, strcspn(text, "\r\n")));
+    if (key.len == 0) {
+        bt_log(BT_LOG_ERROR, path, "key file has no key in its first line");
+        return BT_ERR_SYNTAX;
+    }
+    copy = bt_str_dup(key);
+    OPENSSL_cleanse(text, sizeof(text));
+    if (copy == NULL) {
+        return BT_ERR_NOMEM;
+    }
+    *key_p = bt_str_of(copy);
+    return BT_OK;
+}
+
+void auth_key_free(struct bt_str *key)
+{
+    union {
+        const char *read_only;
+        char *owned; /* bt_str_dup made it */
+    } bytes = {.read_only = key->ptr};
+
+    if (bytes.owned != NULL) {
+        OPENSSL_cleanse(bytes.owned, key->len);
+    }
+    free(bytes.owned);
+    *key = (struct bt_str){0};
 }

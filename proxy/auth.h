@@ -1,5 +1,6 @@
 /*
- * The keys that clients may use: one per line of a file, as bearer tokens.
+ * The keys that clients may use: one per line of a file, as bearer tokens; and
+ * the reading of the one key that we use towards engines or agents.
  */
 #ifndef PROXY_AUTH_H
 #define PROXY_AUTH_H
@@ -16,5 +17,11 @@ void auth_close(struct auth **auth);
 bool auth_is_needed(const struct auth *auth);
 /* `authorization` is the field's value. Takes the same time for every key. */
 bool auth_allows(const struct auth *auth, struct bt_str authorization);
+
+/* The first line of a file without blanks around it. Errors are logged. */
+BT_MUST_CHECK enum bt_status auth_key_read(const char *path,
+                                           struct bt_str *key_p);
+/* Wipes and frees a key that was read. */
+void auth_key_free(struct bt_str *key);
 
 #endif

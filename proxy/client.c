@@ -122,8 +122,9 @@ static void sink_end(struct sink *sink)
     struct client *const client = client_of(sink);
 
     client->exchange = NULL;
-    flush(client);
-    bt_http_conn_answer_end(client->conn);
+    bt_deferred_clear(&client->flush);
+    bt_http_conn_answer_last(client->conn, bt_buf_str(&client->unsent));
+    bt_buf_clear(&client->unsent);
 }
 
 static void sink_cut(struct sink *sink)

@@ -5,46 +5,11 @@
 #include "proxy/engine.h"
 
 #include "common/log.h"
+#include "proxy/auth.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fnmatch.h>
-#include <stdio.h>
 #include <stdlib.h>
-
-#define KEY_BYTES_MAX 4096
-
-/* The first line of a file, without surrounding blanks. */
-static enum bt_status read_key(const char *path, struct bt_str *key_p)
-{
-    char text[KEY_BYTES_MAX];
-    FILE *const file = fopen(path, "re");
-    struct bt_str key = {0};
-    bool is_read;
-    char *copy;
-
-    if (file == NULL) {
-        bt_log(BT_LOG_ERROR, path, "key file cannot be opened: errno %d",
-               errno);
-        return BT_ERR_SYSTEM;
-    }
-    is_read = fgets(text, sizeof(text), file) != NULL;
-    (void)fclose(file);
-    if (is_read) {
-        const size_t len = strcspn(text, "\r\n");
-        key = bt_str_trim(bt_str_span(text, len));
-    }
-    if (key.len == 0) {
-        bt_log(BT_LOG_ERROR, path, "key file has no key in its first line");
-        return BT_ERR_SYNTAX;
-    }
-    copy = bt_str_dup(key);
-    if (copy == NULL) {
-        return BT_ERR_NOMEM;
-    }
-    *key_p = bt_str_of(copy);
-    return BT_OK;
-}
 
 static enum bt_status engine_init(struct engine *engine,
                                   const struct config *config,
@@ -67,7 +32,7 @@ static enum bt_status engine_init(struct engine *engine,
         return status;
     }
     if (key_file != NULL) {
-        status = read_key(key_file, &engine->key);
+        status = auth_key_read(key_file, &engine->key);
         if (status != BT_OK) {
             return status;
         }
@@ -165,17 +130,6 @@ enum bt_status registry_open(const struct config *config,
     return BT_OK;
 }
 
-/* The bytes that bt_str_dup made; the span is const for its readers. */
-static void free_span(struct bt_str text)
-{
-    union {
-        const char *read_only;
-        char *owned;
-    } bytes = {.read_only = text.ptr};
-
-    free(bytes.owned);
-}
-
 void registry_close(struct registry **registry)
 {
     struct registry *const dead = *registry;
@@ -186,7 +140,7 @@ void registry_close(struct registry **registry)
     *registry = NULL;
     for (size_t i = 0; i < dead->engine_count; i++) {
         free(dead->engines[i].pair_ready);
-        free_span(dead->engines[i].key);
+        auth_key_free(&dead->engines[i].key);
     }
     for (size_t i = 0; i < dead->pool_count && dead->pools != NULL; i++) {
         free(dead->pools[i].prefill);
@@ -217,7 +171,9 @@ const struct pool *registry_pool(const struct registry *registry,
 {
     char text[512];
 
-    if (model.len >= sizeof(text)) {
+    /* A NUL would hide the rest of the name from the comparison. */
+    if (model.len >= sizeof(text) ||
+        (model.len > 0 && memchr(model.ptr, '\0', model.len) != NULL)) {
         return NULL;
     }
     if (model.len > 0) {

@@ -33,6 +33,7 @@ struct engine {
     struct bt_str key;   /* bearer key, empty: none */
 
     atomic_uint in_flight;        /* legs open */
+    atomic_uint releases;         /* D: release legs among them */
     atomic_ullong pending_tokens; /* P: prompts of open P legs */
     /*
      * 0: usable. Else the loop time in ms at which it failed; a good probe

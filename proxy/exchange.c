@@ -230,7 +230,7 @@ static void finish(struct exchange *x)
     conclude(x);
     log_once(x);
     if (leg_is_open(&x->release)) {
-        worker->releases[x->release.engine->id]--;
+        atomic_fetch_sub(&x->release.engine->releases, 1);
     }
     leg_close(&x->prefill, late_outcome(x));
     leg_close(&x->decode, x->decode.is_whole ? LEG_OK : late_outcome(x));
@@ -594,19 +594,6 @@ static void first_answer(struct exchange *x)
     }
 }
 
-static void first_error(struct exchange *x)
-{
-    const unsigned code = x->relay.error_code;
-
-    if (code >= 400 && code < 500 && code != 429) {
-        /* The client's own mistake, told late. */
-        leg_close(&x->decode, LEG_CLIENT_ERROR);
-        exchange_refuse(x, FAULT_BAD_REQUEST, code, (struct bt_str){0});
-        return;
-    }
-    attempt_decode_bad(x, FAULT_DECODE_FAILED, code, LEG_SERVER_ERROR);
-}
-
 static void stream_break(struct exchange *x, enum fault fault)
 {
     x->fault = fault;
@@ -626,7 +613,7 @@ static bool take_result(struct exchange *x, enum relay_result result)
         leg_pause(&x->decode);
         return true;
     case RELAY_FIRST_ERROR:
-        first_error(x);
+        attempt_decode_error(x);
         return false;
     case RELAY_NO_MEMORY:
         x->fault = FAULT_OVERLOADED;
@@ -639,6 +626,10 @@ static bool take_result(struct exchange *x, enum relay_result result)
         }
         return false;
     case RELAY_CUT:
+        if (!x->relay.committed) {
+            attempt_decode_bad(x, FAULT_DECODE_FAILED, 0, LEG_LOST);
+            return false;
+        }
         leg_close(&x->decode, LEG_LOST);
         x->code = x->relay.code;
         stream_break(x, FAULT_STREAM_LOST);

@@ -9,21 +9,74 @@
 #define SEPARATOR_MAX_BYTES 4096
 #define USAGE_MAX_BYTES     8192
 
-static bool contains(struct bt_str bytes, struct bt_str needle)
+/* A name to look for, parted at its underscore. */
+struct needle {
+    struct bt_str before; /* its last byte tells most other names apart */
+    struct bt_str after;
+    bool is_count; /* of cached tokens: of interest where P gave one */
+};
+
+#define NEEDLE(before, after, is_count)                                 \
+    {                                                                   \
+        {"" before, sizeof(before) - 1}, {"" after, sizeof(after) - 1}, \
+            is_count                                                    \
+    }
+
+static const struct needle NEEDLES[] = {
+    NEEDLE("kv", "_transfer_params", false),
+    NEEDLE("ec", "_transfer_params", false),
+    NEEDLE("bootstrap", "_", false),
+    NEEDLE("disagg", "_", false),
+    NEEDLE("cached", "_tokens", true),
+    NEEDLE("cache", "_read_input_tokens", true),
+};
+
+/* Does the needle lie around this underscore? */
+static bool lies_at(const struct needle *needle, struct bt_str bytes,
+                    const char *underscore)
 {
-    return bytes.len >= needle.len &&
-           memmem(bytes.ptr, bytes.len, needle.ptr, needle.len) != NULL;
+    const size_t left = (size_t)(underscore - bytes.ptr);
+
+    return left >= needle->before.len &&
+           underscore[-1] == needle->before.ptr[needle->before.len - 1] &&
+           bytes.len - left >= needle->after.len &&
+           memcmp(underscore - needle->before.len, needle->before.ptr,
+                  needle->before.len) == 0 &&
+           memcmp(underscore, needle->after.ptr, needle->after.len) == 0;
+}
+
+/* Most underscores stand behind another byte than these. */
+static bool may_stand_before(char byte)
+{
+    return byte == 'v' || byte == 'c' || byte == 'p' || byte == 'g' ||
+           byte == 'd' || byte == 'e';
+}
+
+static bool lies_any(struct bt_str bytes, const char *underscore,
+                     bool has_cached)
+{
+    if (underscore == bytes.ptr || !may_stand_before(underscore[-1])) {
+        return false;
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(NEEDLES); i++) {
+        if ((has_cached || !NEEDLES[i].is_count) &&
+            lies_at(&NEEDLES[i], bytes, underscore)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bool filter_concerns(struct bt_str bytes, bool has_cached)
 {
-    if (contains(bytes, BT_STR("_transfer_params")) ||
-        contains(bytes, BT_STR("bootstrap_")) ||
-        contains(bytes, BT_STR("disagg"))) {
-        return true;
+    const char *const end = bytes.ptr + bytes.len;
+    const char *at = bytes.len == 0 ? NULL : memchr(bytes.ptr, '_', bytes.len);
+
+    while (at != NULL && !lies_any(bytes, at, has_cached)) {
+        at++;
+        at = at == end ? NULL : memchr(at, '_', (size_t)(end - at));
     }
-    return has_cached && (contains(bytes, BT_STR("cached_tokens")) ||
-                          contains(bytes, BT_STR("cache_read_input_tokens")));
+    return at != NULL;
 }
 
 void filter_init(struct filter *filter, struct bt_str cached)
@@ -49,7 +102,7 @@ static bool is_private_name(struct bt_str name)
            bt_json_name_is(name, BT_STR("bootstrap_host")) ||
            bt_json_name_is(name, BT_STR("bootstrap_port")) ||
            bt_json_name_is(name, BT_STR("bootstrap_room")) ||
-           bt_str_starts(name, BT_STR("disagg"));
+           bt_str_starts(name, BT_STR("disagg_"));
 }
 
 /* A kept member's held bytes go out; the first one without its comma. */

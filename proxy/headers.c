@@ -83,14 +83,6 @@ static bool passes(const struct bt_http_head *head, struct bt_str name)
            memchr(name.ptr, '_', name.len) == NULL;
 }
 
-static void put(char **at, struct bt_str text)
-{
-    if (text.len > 0) {
-        memcpy(*at, text.ptr, text.len);
-        *at += text.len;
-    }
-}
-
 static struct bt_str copy_fields(const struct bt_http_head *head,
                                  struct bt_arena *arena)
 {
@@ -114,10 +106,10 @@ static struct bt_str copy_fields(const struct bt_http_head *head,
             (drops_trace && bt_str_eq_nocase(field->name, TRACE))) {
             continue;
         }
-        put(&at, field->name);
-        put(&at, BT_STR(": "));
-        put(&at, field->value);
-        put(&at, BT_STR("\r\n"));
+        bt_str_put(&at, field->name);
+        bt_str_put(&at, BT_STR(": "));
+        bt_str_put(&at, field->value);
+        bt_str_put(&at, BT_STR("\r\n"));
     }
     return bt_str_span(text, (size_t)(at - text));
 }

@@ -82,10 +82,10 @@ static void on_end(void *owner)
 }
 
 /* Only an engine that cannot be reached, or that dies before a whole head on
- * a connection that was not stale, is taken for unusable. */
+ * a connection that was neither stale nor shut by us, is taken for unusable. */
 static void judge_engine(struct leg *leg, const struct bt_http_failure *failure)
 {
-    if (failure->stale || failure->had_head ||
+    if (failure->stale || failure->had_head || leg->is_shut ||
         failure->status == BT_ERR_PROTOCOL || failure->status == BT_ERR_NOMEM) {
         return;
     }
@@ -119,14 +119,6 @@ void leg_init(struct leg *leg, struct exchange *exchange, enum leg_role role)
     *leg = (struct leg){.exchange = exchange, .role = role};
 }
 
-static void put(char **at, struct bt_str text)
-{
-    if (text.len > 0) {
-        memcpy(*at, text.ptr, text.len);
-        *at += text.len;
-    }
-}
-
 static char role_letter(enum leg_role role)
 {
     return role == LEG_PREFILL ? 'p' : 'd';
@@ -154,33 +146,23 @@ static struct bt_str write_head(const struct leg *leg,
         return (struct bt_str){0};
     }
     at = text;
-    put(&at, BT_STR("POST "));
-    put(&at, ask->target);
-    put(&at, BT_STR(" HTTP/1.1\r\nHost: "));
-    put(&at, host);
-    put(&at, BT_STR("\r\nAccept-Encoding: identity\r\n"));
-    put(&at, ask->fields);
+    bt_str_put(&at, BT_STR("POST "));
+    bt_str_put(&at, ask->target);
+    bt_str_put(&at, BT_STR(" HTTP/1.1\r\nHost: "));
+    bt_str_put(&at, host);
+    bt_str_put(&at, BT_STR("\r\nAccept-Encoding: identity\r\n"));
+    bt_str_put(&at, ask->fields);
     if (engine->key.len > 0) {
-        put(&at, BT_STR("Authorization: Bearer "));
-        put(&at, engine->key);
-        put(&at, BT_STR("\r\n"));
+        bt_str_put(&at, BT_STR("Authorization: Bearer "));
+        bt_str_put(&at, engine->key);
+        bt_str_put(&at, BT_STR("\r\n"));
     } else if (ask->authorization.len > 0) {
-        put(&at, BT_STR("Authorization: "));
-        put(&at, ask->authorization);
-        put(&at, BT_STR("\r\n"));
+        bt_str_put(&at, BT_STR("Authorization: "));
+        bt_str_put(&at, ask->authorization);
+        bt_str_put(&at, BT_STR("\r\n"));
     }
-    put(&at, bt_str_span(tail, (size_t)tail_len));
+    bt_str_put(&at, bt_str_span(tail, (size_t)tail_len));
     return bt_str_span(text, (size_t)(at - text));
-}
-
-static struct iovec iov_of(struct bt_str bytes)
-{
-    union {
-        const char *read_only;
-        void *any;
-    } base = {.read_only = bytes.ptr};
-
-    return (struct iovec){base.any, bytes.len};
 }
 
 enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
@@ -198,6 +180,7 @@ enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
     leg->has_head = false;
     leg->is_whole = false;
     leg->is_paused = false;
+    leg->is_shut = false;
     leg->code = 0;
     leg->begun_us = now_us();
     leg->sent_ms = 0;
@@ -208,7 +191,7 @@ enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
     if (iov == NULL || head.ptr == NULL || ask->body->failed) {
         return BT_ERR_NOMEM;
     }
-    iov[0] = iov_of(head);
+    iov[0] = bt_str_iov(head);
     count = 1 + bt_json_splice_iov(ask->body, iov + 1);
     status = bt_http_call_open(ask->worker->origins[ask->engine->id], &options,
                                iov, (int)count, &EVENTS, leg, &leg->call);
@@ -252,6 +235,7 @@ void leg_resume(struct leg *leg)
 void leg_shut(struct leg *leg)
 {
     if (leg->call != NULL) {
+        leg->is_shut = true;
         bt_http_call_shut_write(leg->call);
     }
 }

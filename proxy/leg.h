@@ -26,6 +26,7 @@ struct leg {
     bool has_head;
     bool is_whole; /* the answer ended in good order */
     bool is_paused;
+    bool is_shut;  /* by us: an engine may take that as our leaving */
     unsigned code; /* of the answer; 0: none yet */
     uint64_t begun_us;
     uint64_t sent_ms; /* loop time */

@@ -69,9 +69,9 @@ static void use_spare(struct listener *listener)
 
 static bool is_full(const struct worker *worker)
 {
-    const int64_t limit = worker->config->limits.connections;
+    const size_t limit = worker->program->connections_max;
 
-    return limit > 0 && worker->client_count >= (size_t)limit;
+    return limit > 0 && worker->client_count >= limit;
 }
 
 static void on_readable(void *owner)

@@ -3,6 +3,7 @@
  * Exit status: 0 ended as asked, 1 failed, 2 usage or configuration.
  */
 #include "common/log.h"
+#include "common/process.h"
 #include "proxy/program.h"
 
 #include <signal.h>
@@ -14,6 +15,9 @@ int main(int argc, char **argv)
     struct program_run *run = NULL;
     bool is_good = false;
 
+    if (!bt_process_hold_stdio()) {
+        return EXIT_FAILURE;
+    }
     switch (config_load(argc, argv, &config)) {
     case BT_CONF_EXIT_OK:
         config_close(&config);

@@ -136,12 +136,16 @@ void peers_introduce(struct agents *agents, struct agent_link *link)
 
 void peers_forget(struct agents *agents, struct agent_link *link)
 {
-    struct peer *peer;
+    struct peer *next;
 
-    while ((peer = TAILQ_FIRST(&link->as_prefill)) != NULL) {
+    for (struct peer *peer = TAILQ_FIRST(&link->as_prefill); peer != NULL;
+         peer = next) {
+        next = TAILQ_NEXT(peer, by_prefill);
         peer_remove(agents, peer);
     }
-    while ((peer = TAILQ_FIRST(&link->as_decode)) != NULL) {
+    for (struct peer *peer = TAILQ_FIRST(&link->as_decode); peer != NULL;
+         peer = next) {
+        next = TAILQ_NEXT(peer, by_decode);
         peer_remove(agents, peer);
     }
 }

@@ -13,12 +13,14 @@
     "\"remote_engine_id\":null,\"remote_block_ids\":null,"    \
     "\"remote_host\":null,\"remote_port\":null}"
 
+#define NEEDS_MAX 4
+
 struct connector_row {
     bool has_prefill;
     bool is_stock;
-    const char *ask;      /* NULL: made per handoff, or none */
-    bool names_host;      /* remote_host and remote_port must be P's */
-    const char *needs[4]; /* members that must be there */
+    const char *ask; /* NULL: made per handoff, or none */
+    bool names_host; /* the last two needed, host and port, must be P's */
+    const char *needs[NEEDS_MAX]; /* members that must be there */
 };
 
 static const struct connector_row ROWS[] = {
@@ -131,51 +133,26 @@ static enum prefill_verdict check_lists(const struct engine *engine,
 }
 
 static enum prefill_verdict check_host(const struct engine *engine,
-                                       struct bt_str params)
+                                       const struct bt_json_value *host,
+                                       const struct bt_json_value *port)
 {
-    struct bt_json_value host;
-    struct bt_json_value port;
-
-    if (!bt_json_find(params, BT_STR("remote_host"), &host) ||
-        !bt_json_find(params, BT_STR("remote_port"), &port)) {
+    if (host->type == BT_JSON_ARRAY && port->type == BT_JSON_ARRAY) {
+        return check_lists(engine, host->text, port->text);
+    }
+    if (host->type != BT_JSON_STRING || !is_port(port)) {
         return PREFILL_BAD;
     }
-    if (host.type == BT_JSON_ARRAY && port.type == BT_JSON_ARRAY) {
-        return check_lists(engine, host.text, port.text);
-    }
-    if (host.type != BT_JSON_STRING || !is_port(&port)) {
-        return PREFILL_BAD;
-    }
-    return engine_owns_host(engine, bare(&host), bare(&port)) ? PREFILL_HANDOFF
-                                                              : PREFILL_FOREIGN;
+    return engine_owns_host(engine, bare(host), bare(port)) ? PREFILL_HANDOFF
+                                                            : PREFILL_FOREIGN;
 }
 
-/* One private name may not stand twice: the reader and we could differ. */
-static size_t count_members(struct bt_str object, struct bt_str name,
-                            bool *is_empty_p)
-{
-    struct bt_json_iter it;
-    struct bt_json_member member;
-    size_t count = 0;
-
-    *is_empty_p = true;
-    bt_json_iter_object(&it, object);
-    while (bt_json_next_member(&it, &member)) {
-        *is_empty_p = false;
-        count += bt_json_name_is(member.name, name) ? 1 : 0;
-    }
-    return count;
-}
-
-static enum prefill_verdict check_baton(struct bt_str params,
+static enum prefill_verdict check_baton(const struct bt_json_value *baton,
                                         const char *handoff)
 {
-    struct bt_json_value baton;
     struct bt_json_value id;
 
-    if (!bt_json_find(params, BT_STR("baton"), &baton) ||
-        baton.type != BT_JSON_OBJECT ||
-        !bt_json_find(baton.text, BT_STR("handoff"), &id) ||
+    if (baton->type != BT_JSON_OBJECT ||
+        !bt_json_find(baton->text, BT_STR("handoff"), &id) ||
         id.type != BT_JSON_STRING ||
         !bt_str_eq_nocase(bare(&id), bt_str_of(handoff))) {
         return PREFILL_BAD;
@@ -183,42 +160,78 @@ static enum prefill_verdict check_baton(struct bt_str params,
     return PREFILL_HANDOFF;
 }
 
+/* What one walk over P's params finds of the members that are needed. */
+struct params {
+    struct bt_json_value needed[NEEDS_MAX];
+    bool is_empty;
+    /* A needed name that stands twice: the reader and we could differ. */
+    bool is_twice;
+};
+
+static void take_member(struct params *params, const char *const *needs,
+                        size_t count, const struct bt_json_member *member)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (bt_json_name_is(member->name, bt_str_of(needs[i]))) {
+            params->is_twice =
+                params->is_twice || params->needed[i].type != BT_JSON_NONE;
+            params->needed[i] = member->value;
+        }
+    }
+}
+
+static void read_params(const char *const *needs, size_t count,
+                        struct bt_str text, struct params *params)
+{
+    struct bt_json_iter it;
+    struct bt_json_member member;
+
+    params->is_empty = true;
+    bt_json_iter_object(&it, text);
+    while (bt_json_next_member(&it, &member)) {
+        params->is_empty = false;
+        take_member(params, needs, count, &member);
+    }
+}
+
+static size_t count_needs(const struct connector_row *row)
+{
+    size_t count = 0;
+
+    while (count < NEEDS_MAX && row->needs[count] != NULL) {
+        count++;
+    }
+    return count;
+}
+
 static enum prefill_verdict check_params(const struct engine *engine,
                                          const char *handoff,
-                                         struct bt_str params)
+                                         struct bt_str text)
 {
-    const struct connector_row *const row =
-        &ROWS[engine->pool->conf->connector];
-    bool is_empty = true;
+    const int connector = engine->pool->conf->connector;
+    const struct connector_row *const row = &ROWS[connector];
+    const size_t count = count_needs(row);
+    struct params params = {0};
 
-    (void)count_members(params, BT_STR(""), &is_empty);
-    if (is_empty) {
+    read_params(row->needs, count, text, &params);
+    if (params.is_empty) {
         return PREFILL_NO_HANDOFF;
     }
-    for (size_t i = 0; i < BT_ARRAY_LEN(row->needs) && row->needs[i] != NULL;
-         i++) {
-        struct bt_json_value value;
-
-        if (!bt_json_find(params, bt_str_of(row->needs[i]), &value)) {
+    for (size_t i = 0; i < count; i++) {
+        if (params.needed[i].type == BT_JSON_NONE) {
             return PREFILL_BAD;
         }
     }
-    if (engine->pool->conf->connector == CONNECTOR_BATON) {
-        return check_baton(params, handoff);
+    if (params.is_twice) {
+        return PREFILL_BAD;
     }
-    if (!row->names_host) {
-        return PREFILL_HANDOFF;
+    if (connector == CONNECTOR_BATON) {
+        return check_baton(&params.needed[0], handoff);
     }
-    for (size_t i = 0; i < 2; i++) {
-        bool unused = false;
-        const struct bt_str name =
-            i == 0 ? BT_STR("remote_host") : BT_STR("remote_port");
-
-        if (count_members(params, name, &unused) > 1) {
-            return PREFILL_BAD;
-        }
-    }
-    return check_host(engine, params);
+    return row->names_host && count >= 2
+               ? check_host(engine, &params.needed[count - 2],
+                            &params.needed[count - 1])
+               : PREFILL_HANDOFF;
 }
 
 enum prefill_verdict prefill_read(const struct engine *engine,

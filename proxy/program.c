@@ -8,6 +8,7 @@
 #include "proxy/program.h"
 
 #include "common/log.h"
+#include "common/process.h"
 #include "proxy/access_log.h"
 
 #include <errno.h>
@@ -23,7 +24,7 @@
 struct program_run {
     struct program program;
     struct bt_loop *loop;
-    struct bt_watch *signals[3];
+    struct bt_watch *signals[5];
     struct worker **workers;
     struct bt_metrics **metrics; /* of the workers */
     size_t worker_count;
@@ -43,6 +44,33 @@ static size_t count_workers(const struct config *config)
         return 1;
     }
     return count > WORKERS_MAX ? WORKERS_MAX : (size_t)count;
+}
+
+/*
+ * Clients may hold at most half of the descriptors that are not ours: each
+ * request needs another one for its engine, and whoever only connects must
+ * keep neither engines nor agents nor the admin out.
+ */
+static void limit_connections(struct program_run *run)
+{
+    struct program *const program = &run->program;
+    const size_t files = bt_process_raise_files();
+    const size_t own =
+        64 + 16 * run->worker_count + 4 * program->registry->engine_count;
+    const size_t room = files > 2 * own ? files - own : files / 2;
+    const size_t share = room / 2 / run->worker_count;
+    const size_t wanted = (size_t)program->config->limits.connections;
+
+    program->connections_max = share > 0 ? share : 1;
+    if (wanted <= program->connections_max) {
+        program->connections_max =
+            wanted > 0 ? wanted : program->connections_max;
+        return;
+    }
+    bt_log(BT_LOG_WARN, NULL,
+           "the limit of open files is %zu: each worker takes %zu client "
+           "connections at most, not %zu",
+           files, program->connections_max, wanted);
 }
 
 static enum bt_status first_socket(struct program_run *run, size_t index,
@@ -168,13 +196,22 @@ static void on_worker_ended(void *owner, struct bt_mail *mail)
     }
 }
 
+/* Signals that say something to other servers, and would end this one. */
+static bool is_idle_signal(int signal_number)
+{
+    return signal_number == SIGHUP || signal_number == SIGUSR1 ||
+           signal_number == SIGUSR2;
+}
+
 static void on_signal(void *owner, int signal_number)
 {
     struct program_run *const run = owner;
 
-    if (signal_number == SIGHUP) {
+    if (is_idle_signal(signal_number)) {
         bt_log(BT_LOG_WARN, NULL,
-               "HUP: the configuration is read at start only; nothing changes");
+               "%s: the configuration is read at start only, and a new "
+               "program is not started; nothing changes",
+               sigabbrev_np(signal_number));
         return;
     }
     run->terms++;
@@ -192,7 +229,7 @@ static void on_signal(void *owner, int signal_number)
 
 static enum bt_status open_loop(struct program_run *run)
 {
-    const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
     enum bt_status status = bt_loop_open(&run->loop);
 
     if (status == BT_OK) {
@@ -226,6 +263,7 @@ static enum bt_status build(struct program_run *run)
         status = registry_open(config, &program->registry);
     }
     if (status == BT_OK) {
+        limit_connections(run);
         status = bind_all(run);
     }
     if (status == BT_OK) {

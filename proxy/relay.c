@@ -30,6 +30,7 @@ void relay_begin(struct relay *relay, unsigned code, bool is_sse, bool is_coded,
     relay->cached = cached;
     relay->is_big = false;
     relay->error_code = 0;
+    relay->error = (struct bt_str){0};
     relay->ends_by_close = false;
     relay->has_marker = false;
     bt_sse_init(&relay->sse);
@@ -37,12 +38,13 @@ void relay_begin(struct relay *relay, unsigned code, bool is_sse, bool is_coded,
 
 void relay_expect_marker(struct relay *relay)
 {
-    relay->ends_by_close = relay->is_sse;
+    relay->ends_by_close = true;
 }
 
 static void look_for_marker(struct relay *relay, struct bt_str events)
 {
-    if (relay->ends_by_close && !relay->has_marker && events.len > 0) {
+    if (relay->ends_by_close && relay->is_sse && !relay->has_marker &&
+        events.len > 0) {
         relay->has_marker = memmem(events.ptr, events.len, "[DONE]", 6) != NULL;
     }
 }
@@ -67,16 +69,10 @@ static enum relay_result send_iov(struct relay *relay, struct iovec *iov,
                                                          : RELAY_GO;
 }
 
-/* iovecs are not const, though a reader changes nothing. */
 static void put_iov(struct iovec *iov, int *count, struct bt_str bytes)
 {
-    union {
-        const char *read_only;
-        void *any;
-    } base = {.read_only = bytes.ptr};
-
     if (bytes.len > 0) {
-        iov[*count] = (struct iovec){base.any, bytes.len};
+        iov[*count] = bt_str_iov(bytes);
         ++*count;
     }
 }
@@ -174,7 +170,24 @@ static enum relay_result send_events(struct relay *relay, struct bt_str first,
     return send_bytes(relay, bt_buf_str(&relay->edited));
 }
 
-/* Does the data of this event say {"error": ...}? Then its code, if any. */
+/* A whole JSON text with private members taken out; empty: no memory. */
+static struct bt_str edit_text(struct relay *relay, struct bt_str text)
+{
+    struct filter filter;
+
+    bt_buf_clear(&relay->edited);
+    filter_init(&filter, relay->cached);
+    filter_feed(&filter, text, &relay->edited);
+    filter_end(&filter, &relay->edited);
+    filter_fini(&filter);
+    return relay->edited.failed ? (struct bt_str){0}
+                                : bt_buf_str(&relay->edited);
+}
+
+/*
+ * Does the data of this event say {"error": ...}? Then it is kept, with its
+ * code, if any.
+ */
 static bool is_error_event(struct relay *relay, struct bt_str event)
 {
     struct bt_str rest = event;
@@ -201,6 +214,7 @@ static bool is_error_event(struct relay *relay, struct bt_str event)
             number <= 599) {
             relay->error_code = (unsigned)number;
         }
+        relay->error = edit_text(relay, value);
         return true;
     }
     return false;
@@ -365,17 +379,10 @@ static enum relay_result answer_whole(struct relay *relay)
     struct bt_str body = bt_buf_str(&relay->held);
 
     if (concerns(relay, body)) {
-        struct filter filter;
-
-        bt_buf_clear(&relay->edited);
-        filter_init(&filter, relay->cached);
-        filter_feed(&filter, body, &relay->edited);
-        filter_end(&filter, &relay->edited);
-        filter_fini(&filter);
+        body = edit_text(relay, body);
         if (relay->edited.failed) {
             return RELAY_NO_MEMORY;
         }
-        body = bt_buf_str(&relay->edited);
     }
     relay->committed = true;
     relay->bytes_out += body.len;
@@ -400,24 +407,45 @@ static void send_rest(struct relay *relay)
     }
 }
 
+/* Did an answer that the engine's close ended end in its middle? */
+static bool is_cut(struct relay *relay)
+{
+    struct bt_json_value value;
+
+    if (!relay->ends_by_close) {
+        return false;
+    }
+    if (relay->is_sse) {
+        look_for_marker(relay, bt_buf_str(&relay->held));
+        return !relay->has_marker;
+    }
+    if (relay->code != 200) {
+        return false; /* an error's text may be no JSON */
+    }
+    if (relay->committed) {
+        return relay->filter.state != FILTER_AFTER;
+    }
+    return bt_json_check(bt_buf_str(&relay->held), &value, NULL) != BT_OK;
+}
+
 enum relay_result relay_end(struct relay *relay)
 {
     struct sink *sink;
 
+    if (relay->is_sse && !relay->committed && !relay->is_coded &&
+        relay->held.len > 0 &&
+        is_error_event(relay, bt_buf_str(&relay->held))) {
+        return RELAY_FIRST_ERROR;
+    }
+    if (is_cut(relay)) {
+        bt_buf_clear(&relay->held);
+        return RELAY_CUT;
+    }
     if (!relay->is_sse && !relay->committed) {
         return answer_whole(relay);
     }
     if (!relay->committed) {
-        if (!relay->is_coded && relay->held.len > 0 &&
-            is_error_event(relay, bt_buf_str(&relay->held))) {
-            return RELAY_FIRST_ERROR;
-        }
         commit(relay);
-    }
-    look_for_marker(relay, bt_buf_str(&relay->held));
-    if (relay->ends_by_close && !relay->has_marker) {
-        bt_buf_clear(&relay->held);
-        return RELAY_CUT;
     }
     send_rest(relay);
     sink = *relay->sink;

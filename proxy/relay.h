@@ -23,7 +23,7 @@ enum relay_result {
     RELAY_FULL,        /* the client is slow: pause until it has room */
     RELAY_FIRST_ERROR, /* the first event is an error object: not committed */
     RELAY_NO_MEMORY,
-    RELAY_CUT, /* the end came without the marker that must be there */
+    RELAY_CUT, /* closed in the middle: no marker, or half a JSON text */
 };
 
 struct relay {
@@ -32,11 +32,12 @@ struct relay {
     unsigned code;
     bool is_sse;
     bool is_coded;      /* Content-Encoding: nothing is looked at */
-    bool ends_by_close; /* SSE: only its end marker tells that it is whole */
+    bool ends_by_close; /* only what it says tells that it is whole */
     bool has_marker;    /* [DONE] was seen */
     bool committed;
     bool is_big;         /* inside an event (or answer) that streams */
     unsigned error_code; /* of a first error event; 0: it named none */
+    struct bt_str error; /* its object, until the next leg */
     struct bt_str cached;
     struct bt_sse sse;
     struct bt_buf held; /* not yet passed: all, or an incomplete event */
@@ -55,7 +56,10 @@ void relay_fini(struct relay *relay);
  */
 void relay_begin(struct relay *relay, unsigned code, bool is_sse, bool is_coded,
                  struct bt_str cached);
-/* The leg's body has no framing: its end is good only behind an end marker. */
+/*
+ * The leg's body has no framing, so that a dying engine ends it as a finished
+ * one does: the end is good only behind an end marker, or a whole JSON text.
+ */
 void relay_expect_marker(struct relay *relay);
 enum relay_result relay_body(struct relay *relay, struct bt_str bytes);
 /* The leg's answer is whole: the client's answer ends. */

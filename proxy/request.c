@@ -71,9 +71,7 @@ static const struct bt_str NAMES[MEMBER_COUNT] = {
     [MEMBER_TOOL_CHOICE] = NAME("tool_choice"),
     [MEMBER_EXTRA_BODY] = NAME("extra_body"),
 };
-static const struct bt_str DISAGG = NAME("disagg");
-
-#define PREFIX_BYTES 1024
+static const struct bt_str DISAGG = NAME("disagg_");
 
 /* The walk over one body. */
 struct walk {
@@ -148,17 +146,6 @@ static bool is_several(const struct bt_json_value *value)
     return bt_json_to_u64(value, &number) != BT_OK || number > 1;
 }
 
-static void hash_prefix(struct request *request, struct bt_str text)
-{
-    const size_t len = text.len < PREFIX_BYTES ? text.len : PREFIX_BYTES;
-    uint64_t hash = 0xcbf29ce484222325ULL;
-
-    for (size_t i = 0; i < len; i++) {
-        hash = (hash ^ (unsigned char)text.ptr[i]) * 0x100000001b3ULL;
-    }
-    request->prefix = hash;
-}
-
 static void set_reason(struct request *request, enum route_reason reason)
 {
     if (request->reason == ROUTE_REASON_PD) {
@@ -194,7 +181,6 @@ static void read_prompt_list(struct request *request, struct bt_str text)
 static void read_prompt(struct request *request,
                         const struct bt_json_value *value)
 {
-    hash_prefix(request, value->text);
     if (value->type == BT_JSON_STRING) {
         request->text_bytes += value->text.len - 2;
     } else if (value->type == BT_JSON_ARRAY) {
@@ -225,7 +211,6 @@ static void read_messages(struct request *request, struct bt_str messages)
     struct bt_json_value message;
     struct bt_json_value content;
 
-    hash_prefix(request, messages);
     bt_json_iter_array(&it, messages);
     while (bt_json_next_element(&it, &message)) {
         if (message.type != BT_JSON_OBJECT ||
@@ -498,14 +483,6 @@ bool request_has_private(const struct request *request)
     return request->private_name.len > 0;
 }
 
-static void put(char **at, struct bt_str text)
-{
-    if (text.len > 0) {
-        memcpy(*at, text.ptr, text.len);
-        *at += text.len;
-    }
-}
-
 void request_close_edit(const struct request *request,
                         struct request_edit *edit, struct bt_arena *arena,
                         struct bt_str params)
@@ -523,10 +500,10 @@ void request_close_edit(const struct request *request,
             edit->splice.failed = true;
             return;
         }
-        put(&at, members);
-        put(&at, members.len > 0 ? BT_STR(",") : BT_STR(""));
-        put(&at, name);
-        put(&at, params);
+        bt_str_put(&at, members);
+        bt_str_put(&at, members.len > 0 ? BT_STR(",") : BT_STR(""));
+        bt_str_put(&at, name);
+        bt_str_put(&at, params);
         members = bt_str_span(text, (size_t)(at - text));
     }
     edit->splice.count = edit->count;

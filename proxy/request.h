@@ -39,7 +39,6 @@ struct request {
     enum route_reason reason;   /* ROUTE_REASON_PD, or why D alone */
     uint64_t text_bytes;        /* of strings in the prompt */
     uint64_t token_ids;         /* given as numbers */
-    uint64_t prefix;            /* hash of the prompt's beginning */
     struct request_edit prefill;
     struct request_edit decode;
 };

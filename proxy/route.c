@@ -1,6 +1,6 @@
 /*
- * route: policies over a list of candidates, and the admission rule of
- * connector baton.
+ * route: turns over a list of candidates, and the admission rule of connector
+ * baton.
  */
 #include "proxy/route.h"
 
@@ -15,7 +15,6 @@ struct search {
     const struct route_ask *ask;
     struct engine *const *engines;
     size_t count;
-    int policy;
     enum engine_role role;
 };
 
@@ -85,15 +84,38 @@ static bool is_paired(const struct engine *prefill, const struct engine *decode)
                                 memory_order_relaxed);
 }
 
+static bool is_linked(const struct engine *engine)
+{
+    return engine->pool->conf->connector != CONNECTOR_BATON ||
+           atomic_load_explicit(&engine->is_linked, memory_order_relaxed);
+}
+
+/*
+ * Is there a D for this P? With no usable one left, a failed one that is
+ * linked counts: that is where the request will be tried. Not so for a stock
+ * connector: if that D is gone, nobody can tell P to free its blocks.
+ */
 static bool has_pair(const struct pool *pool, const struct engine *prefill)
 {
+    const bool is_baton = pool->conf->connector == CONNECTOR_BATON;
+    bool has_usable = false;
+    bool has_failed = false;
+
     for (size_t i = 0; i < pool->decode_count; i++) {
-        if (engine_is_usable(pool->decode[i]) &&
-            is_paired(prefill, pool->decode[i])) {
+        const struct engine *const decode = pool->decode[i];
+        const bool is_pair = is_paired(prefill, decode);
+
+        if (!engine_is_usable(decode)) {
+            has_failed =
+                has_failed || (is_baton && is_pair && is_linked(decode));
+            continue;
+        }
+        if (is_pair) {
             return true;
         }
+        has_usable = true;
     }
-    return false;
+    return !has_usable && has_failed;
 }
 
 static bool pairs_up(const struct search *search, const struct engine *engine)
@@ -117,48 +139,6 @@ static enum candidate judge(const struct search *search,
     return has_room(search, engine) ? CANDIDATE_YES : CANDIDATE_FULL;
 }
 
-/* Load by weight, in units that keep small weights apart. */
-static uint64_t load_score(const struct engine *engine)
-{
-    const uint64_t weight =
-        engine->conf->weight > 0 ? (uint64_t)engine->conf->weight : 1;
-    const uint64_t in_flight =
-        atomic_load_explicit(&engine->in_flight, memory_order_relaxed);
-
-    return (in_flight * 1024 + load_of(&engine->pending_tokens) / 16) / weight;
-}
-
-static uint64_t mix(uint64_t value)
-{
-    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    value = (value ^ (value >> 27)) * 0x94d049bb133111ebULL;
-    return value ^ (value >> 31);
-}
-
-/* Is engine a better choice than best? */
-static bool is_better(const struct search *search, const struct engine *engine,
-                      const struct engine *best)
-{
-    if (search->policy == POLICY_LEAST_LOAD) {
-        return load_score(engine) < load_score(best);
-    }
-    if (search->policy == POLICY_PREFIX) {
-        /* The preferred engine, unless it is far busier than the other. */
-        const uint64_t mine = load_score(engine);
-        const uint64_t its = load_score(best);
-
-        if (mine > its + its / 4 + 4096) {
-            return false;
-        }
-        if (its > mine + mine / 4 + 4096) {
-            return true;
-        }
-        return mix(search->ask->prefix ^ engine->id) >
-               mix(search->ask->prefix ^ best->id);
-    }
-    return false; /* round robin: the first one from `turn` on */
-}
-
 static bool is_usable_or_failed_longer(const struct engine *engine,
                                        const struct engine *best)
 {
@@ -173,11 +153,8 @@ static struct engine *last_resort(const struct search *search)
 
     for (size_t i = 0; i < search->count; i++) {
         struct engine *const engine = search->engines[i];
-        const bool is_linked =
-            search->ask->pool->conf->connector != CONNECTOR_BATON ||
-            atomic_load_explicit(&engine->is_linked, memory_order_relaxed);
 
-        if (is_linked && !is_avoided(search->ask, engine) &&
+        if (is_linked(engine) && !is_avoided(search->ask, engine) &&
             load_of(&engine->failed_at_ms) != 0 &&
             (!search->ask->wants_prefill || search->role == ENGINE_PREFILL ||
              is_paired(search->ask->prefill, engine)) &&
@@ -188,28 +165,27 @@ static struct engine *last_resort(const struct search *search)
     return best;
 }
 
-/* The best candidate; full_p tells that one has no room only. */
+/* The first candidate from `turn` on; full_p: none, but one lacks room only. */
 static struct engine *find(const struct search *search, bool *full_p)
 {
-    struct engine *best = NULL;
+    bool is_full = false;
 
-    *full_p = false;
     for (size_t i = 0; i < search->count; i++) {
         struct engine *const engine =
             search->engines[(i + search->ask->turn) % search->count];
-        const enum candidate verdict = judge(search, engine);
 
-        if (verdict == CANDIDATE_FULL) {
-            *full_p = true;
-        } else if (verdict == CANDIDATE_YES &&
-                   (best == NULL || is_better(search, engine, best))) {
-            best = engine;
+        switch (judge(search, engine)) {
+        case CANDIDATE_YES:
+            return engine;
+        case CANDIDATE_FULL:
+            is_full = true;
+            break;
+        case CANDIDATE_NO:
+            break;
         }
     }
-    if (best == NULL && !*full_p) {
-        best = last_resort(search);
-    }
-    return best;
+    *full_p = is_full;
+    return is_full ? NULL : last_resort(search);
 }
 
 static enum route_verdict nothing_found(const struct search *search)
@@ -248,7 +224,6 @@ enum route_verdict route_pick(const struct route_ask *ask,
             .ask = &inner,
             .engines = pool->prefill,
             .count = pool->prefill_count,
-            .policy = pool->conf->prefill.policy,
             .role = ENGINE_PREFILL,
         };
 
@@ -262,7 +237,6 @@ enum route_verdict route_pick(const struct route_ask *ask,
         .ask = &inner,
         .engines = pool->decode,
         .count = pool->decode_count,
-        .policy = pool->conf->decode.policy,
         .role = ENGINE_DECODE,
     };
 

@@ -22,7 +22,6 @@ struct route_ask {
     bool wants_prefill;
     const struct engine *prefill; /* given: choose D for this P */
     uint64_t tokens;              /* estimate of the prompt */
-    uint64_t prefix;              /* hash of the prompt's beginning */
     uint64_t turn;                /* of the round robin */
     /* Engines that failed this request. */
     const struct engine *const *avoid;

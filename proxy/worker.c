@@ -147,17 +147,40 @@ void worker_dequeue(struct worker *worker, struct exchange *x)
     stats_add(worker->metrics, STAT_QUEUED, -1);
 }
 
+/*
+ * Who wait for the same: a pool's requests that need P, or D alone. One that
+ * has no room keeps back its own lane only.
+ */
+static size_t lane_of(const struct exchange *x)
+{
+    return 2 * (size_t)x->pool->id + (x->reason == ROUTE_REASON_PD ? 1 : 0);
+}
+
+bool worker_is_behind(const struct worker *worker, const struct exchange *x)
+{
+    const struct exchange *other = worker->queue_first;
+
+    while (other != NULL && (other == x || lane_of(other) != lane_of(x))) {
+        other = other->queue_next;
+    }
+    return other != NULL;
+}
+
 void worker_admit(struct worker *worker)
 {
     const struct exchange_event event = {.kind = XE_ADMIT};
+    struct exchange *x = worker->queue_first;
 
-    while (worker->queue_first != NULL) {
-        struct exchange *const first = worker->queue_first;
+    worker->queue_look++;
+    while (x != NULL) {
+        struct exchange *const next = x->queue_next;
+        uint64_t *const lane = &worker->lanes[lane_of(x)];
 
-        exchange_on(first, &event);
-        if (worker->queue_first == first) {
-            break; /* it still waits: first come, first served */
+        if (*lane != worker->queue_look) {
+            exchange_on(x, &event);
+            *lane = x->is_queued ? worker->queue_look : *lane;
         }
+        x = next;
     }
     if (worker->queue_first != NULL) {
         bt_timer_set(&worker->queue_timer, QUEUE_LOOK_MS);
@@ -385,13 +408,13 @@ static bool make_tables(struct worker *worker)
 
     worker->origins =
         calloc(registry->engine_count + 1, sizeof(*worker->origins));
-    worker->releases =
-        calloc(registry->engine_count + 1, sizeof(*worker->releases));
+    worker->lanes =
+        calloc(2 * registry->pool_count + 1, sizeof(*worker->lanes));
     worker->budgets =
         calloc(registry->pool_count + 1, sizeof(*worker->budgets));
     worker->bytes_per_token =
         calloc(registry->pool_count + 1, sizeof(*worker->bytes_per_token));
-    if (worker->origins == NULL || worker->releases == NULL ||
+    if (worker->origins == NULL || worker->lanes == NULL ||
         worker->budgets == NULL || worker->bytes_per_token == NULL) {
         return false;
     }
@@ -488,7 +511,7 @@ void worker_close(struct worker **worker)
     bt_http_pool_close(&dead->pool);
     bt_loop_close(&dead->loop);
     free(dead->origins);
-    free(dead->releases);
+    free(dead->lanes);
     free(dead->budgets);
     free(dead->bytes_per_token);
     free(box_of(dead));

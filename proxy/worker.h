@@ -31,7 +31,8 @@ struct program {
     struct control *control;
     struct auth *auth;
     uint64_t boot;
-    int access_fd; /* -1: no access log */
+    int access_fd;          /* -1: no access log */
+    size_t connections_max; /* clients of one worker; 0: no limit */
     atomic_bool is_draining;
     atomic_ullong body_bytes;   /* of all request bodies */
     struct bt_mailbox *mailbox; /* of the main thread: workers that ended */
@@ -61,13 +62,14 @@ struct worker {
     struct exchange *queue_first;
     struct exchange *queue_last;
     size_t queue_count;
+    uint64_t *lanes;     /* by queue lane: the last look that found it full */
+    uint64_t queue_look; /* the present one */
     struct bt_timer queue_timer;
     struct bt_timer drain_timer;
     uint64_t next_exchange;
     uint64_t turn;
     int64_t *budgets;          /* by pool, in hundredths of a call */
     uint64_t *bytes_per_token; /* by pool, in 1/256 */
-    unsigned *releases;        /* by engine: release calls open at this D */
     uint64_t random[32];       /* 256 bytes: see worker_random */
     size_t random_left;
     bool is_draining;
@@ -106,7 +108,9 @@ uint64_t worker_estimate_tokens(const struct worker *worker,
 /* The admission queue. */
 void worker_enqueue(struct worker *worker, struct exchange *x);
 void worker_dequeue(struct worker *worker, struct exchange *x);
-/* Lets waiting exchanges look again. */
+/* Does one like it wait already? Then it may not go ahead of that one. */
+bool worker_is_behind(const struct worker *worker, const struct exchange *x);
+/* Lets waiting exchanges look again, first come, first served. */
 void worker_admit(struct worker *worker);
 /* Something ended: is the drained worker empty now? */
 void worker_check_idle(struct worker *worker);

@@ -17,7 +17,8 @@
 #include <unistd.h>
 
 #define BODY_MAX     (64 * BT_MIB)
-#define ACCEPTS      64 /* connections taken in one turn */
+#define REST_MS      100 /* without descriptors */
+#define ACCEPTS      64  /* connections taken in one turn */
 #define ID_MAX       128
 #define PATH_MAX_LEN 256
 #define JSON_FIELD   "Content-Type: application/json\r\n"
@@ -57,6 +58,7 @@ struct api {
     struct meter meter;
     int listener;
     struct bt_watch *watch;
+    struct bt_timer rest; /* ends a pause of accepting */
     struct client *clients;
     struct bt_http_conn_options conn_options;
     uint64_t started; /* seconds since 1970 */
@@ -537,11 +539,20 @@ static void open_client(struct api *api, int fd)
     }
 }
 
-static void tell_accept(int error)
+static void on_rested(struct bt_timer *timer)
 {
-    if (error != EAGAIN && error != ECONNABORTED && error != EINTR) {
-        bt_log(BT_LOG_WARN, "api", "accept: %s", strerrordesc_np(error));
+    bt_watch_pause(bt_container_of(timer, struct api, rest)->watch, false);
+}
+
+/* Without descriptors the listener would stay readable, and the loop busy. */
+static void accept_failed(struct api *api, int error)
+{
+    if (error == EAGAIN || error == ECONNABORTED || error == EINTR) {
+        return;
     }
+    bt_log(BT_LOG_WARN, "api", "accept: %s", strerrordesc_np(error));
+    bt_watch_pause(api->watch, true);
+    bt_timer_set(&api->rest, REST_MS);
 }
 
 static void on_listener(void *owner)
@@ -553,7 +564,7 @@ static void on_listener(void *owner)
             accept4(api->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
         if (fd < 0) {
-            tell_accept(errno);
+            accept_failed(api, errno);
             return;
         }
         open_client(api, fd);
@@ -584,6 +595,7 @@ enum bt_status api_open(const struct api_options *options, struct api **api_p)
         .keep_alive_ms = options->env->options->keep_alive_ms,
         .half_close_is_gone = true,
     };
+    bt_timer_init(&api->rest, options->env->loop, on_rested);
     status = meter_init(&api->meter);
     if (status == BT_OK) {
         status = bt_watch_open(options->env->loop, options->listener,
@@ -614,6 +626,7 @@ void api_close(struct api **api)
         bt_http_conn_close(&client->conn);
         bury_client(client);
     }
+    bt_timer_clear(&self->rest);
     bt_watch_close(&self->watch);
     (void)close(self->listener);
     meter_fini(&self->meter);

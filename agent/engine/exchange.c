@@ -43,7 +43,6 @@ struct exchange {
     char id[ID_MAX];
     struct choice *choices;
     uint32_t count; /* choices */
-    uint32_t begun; /* choices whose sequence was submitted */
     uint32_t live;
     struct answer_usage usage;
     struct bt_buf params; /* of the handoff that is given */

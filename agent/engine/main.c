@@ -10,6 +10,7 @@
 #include "agent/engine/api.h"
 #include "agent/engine/options.h"
 #include "common/log.h"
+#include "common/process.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -340,6 +341,10 @@ int main(int argc, char **argv)
     struct engine engine = {.listener = -1};
     int code = EXIT_BAD;
 
+    if (!bt_process_hold_stdio()) {
+        return EXIT_BAD;
+    }
+    (void)bt_process_raise_files();
     switch (options_read(argc, argv, &engine.options)) {
     case BT_CONF_RUN:
         code = start(&engine);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define BYTES       65536 /* of a block */
-#define CHECK(call) ((call) == BATON_OK ? (void)0 : exit(EXIT_FAILURE))
+#define CHECK(call) ((call) == BATON_OK ? (void)0 : _exit(EXIT_FAILURE))
 
 static char kv[16 * BYTES];
 static const baton_id handoff = {0xfeed, 0xbeef}; /* a proxy's are random */

@@ -236,6 +236,7 @@ baton_status baton_agent_open(const baton_options *options,
     if (agent == NULL) {
         return BATON_ERR_MEMORY;
     }
+    agent->process = getpid();
     bt_arena_init(&agent->texts);
     bt_buf_init(&agent->hello);
     bta_card_init(&agent->card);
@@ -265,7 +266,8 @@ baton_status baton_agent_open(const baton_options *options,
 
 void baton_agent_close(baton_agent *agent)
 {
-    if (agent == NULL) {
+    /* A fork's child has a copy without the thread, and shares its epoll. */
+    if (agent == NULL || agent->process != getpid()) {
         return;
     }
     if (agent->is_started) {

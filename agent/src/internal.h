@@ -25,6 +25,7 @@
 #include "agent/src/region.h"
 
 #include <stdatomic.h>
+#include <sys/types.h>
 
 #include "baton/agent.h"
 
@@ -33,6 +34,7 @@ struct baton_agent {
     struct bt_arena texts;
     struct bta_log log;
     uint64_t boot;
+    pid_t process; /* that opened it */
     bool is_started;
     atomic_bool is_closing;
     pthread_t thread;

@@ -132,17 +132,6 @@ baton_reason bta_reason_of(struct bt_str word)
     return BATON_REASON_NONE;
 }
 
-static void to_hex(const unsigned char *bytes, size_t count, char *hex)
-{
-    static const char DIGITS[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < count; i++) {
-        hex[2 * i] = DIGITS[bytes[i] >> 4];
-        hex[2 * i + 1] = DIGITS[bytes[i] & 15u];
-    }
-    hex[2 * count] = '\0';
-}
-
 bool bta_nonce_make(char nonce[BTA_LINK_NONCE_LEN + 1])
 {
     unsigned char bytes[BTA_LINK_NONCE_LEN / 2];
@@ -150,7 +139,7 @@ bool bta_nonce_make(char nonce[BTA_LINK_NONCE_LEN + 1])
     if (RAND_bytes(bytes, (int)sizeof(bytes)) != 1) {
         return false;
     }
-    to_hex(bytes, sizeof(bytes), nonce);
+    bt_str_hex(bytes, sizeof(bytes), nonce);
     return true;
 }
 
@@ -175,6 +164,6 @@ bool bta_proof_make(const struct bta_links *links, const char *side,
         digest_len != BTA_LINK_NONCE_LEN / 2) {
         return false;
     }
-    to_hex(digest, digest_len, proof);
+    bt_str_hex(digest, digest_len, proof);
     return true;
 }

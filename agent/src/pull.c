@@ -868,15 +868,23 @@ static void cancel_wanted(struct bta_pulls *pulls)
     }
 }
 
+/* Under the lock. */
+static struct bta_pull *take_inbox(struct bta_pulls *pulls)
+{
+    struct bta_pull *const first = pulls->inbox_first;
+
+    pulls->inbox_first = NULL;
+    pulls->inbox_last = NULL;
+    return first;
+}
+
 void bta_pulls_wake(struct bta_pulls *pulls)
 {
     struct bta_pull *pull;
     bool has_cancel;
 
     (void)pthread_mutex_lock(&pulls->lock);
-    pull = pulls->inbox_first;
-    pulls->inbox_first = NULL;
-    pulls->inbox_last = NULL;
+    pull = take_inbox(pulls);
     has_cancel = pulls->is_cancel_wanted;
     pulls->is_cancel_wanted = false;
     (void)pthread_mutex_unlock(&pulls->lock);
@@ -955,10 +963,19 @@ struct bta_pulls *bta_pulls_open(const struct bta_pulls_options *options)
 
 void bta_pulls_close(struct bta_pulls *pulls)
 {
+    struct bta_pull *waiting;
+
     if (pulls == NULL) {
         return;
     }
-    bta_pulls_wake(pulls);
+    (void)pthread_mutex_lock(&pulls->lock);
+    waiting = take_inbox(pulls);
+    (void)pthread_mutex_unlock(&pulls->lock);
+    /* Not started any more: the peers that they would read from are gone. */
+    while (waiting != NULL) {
+        TAILQ_INSERT_TAIL(&pulls->live, waiting, entry);
+        waiting = waiting->inbox_next;
+    }
     while (!TAILQ_EMPTY(&pulls->live)) {
         /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): taken from the list. */
         pull_finish(TAILQ_FIRST(&pulls->live), BATON_REASON_CANCELLED);

@@ -49,8 +49,9 @@ if(BATON_HARDEN)
 endif()
 
 if(BATON_SANITIZE)
+  # Without any optimisation the tests take three times as long.
   target_compile_options(baton_flags INTERFACE
-      -fsanitize=${BATON_SANITIZE} -fno-omit-frame-pointer)
+      -O1 -fsanitize=${BATON_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(baton_flags INTERFACE -fsanitize=${BATON_SANITIZE})
   if(NOT BATON_SANITIZE MATCHES "thread")
     target_compile_options(baton_flags INTERFACE -fno-sanitize-recover=all)

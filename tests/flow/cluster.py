@@ -28,7 +28,16 @@ PROXY = BUILD / "proxy" / "baton-proxy"
 ENGINE = BUILD / "agent" / "engine" / "baton-engine"
 # Sanitizers and valgrind slow everything; deadlines stretch with this.
 PATIENCE = float(os.environ.get("BATON_PATIENCE", "1"))
+# Workers of each proxy, where its test does not say; the program's default if empty.
+WORKERS = os.environ.get("BATON_WORKERS", "")
 SANITIZER = re.compile(r"(AddressSanitizer|LeakSanitizer|ThreadSanitizer|runtime error:|UndefinedBehaviorSanitizer)")
+
+
+def tolerant_of_libfabric():
+    """Environment of a sanitized process that opens libfabric: its own reports are not ours."""
+    def with_file(variable, name):
+        return ":".join(filter(None, [os.environ.get(variable), "suppressions=%s" % (ROOT / "agent" / name), "print_suppressions=0"]))
+    return {"LSAN_OPTIONS": with_file("LSAN_OPTIONS", "libfabric.supp"), "TSAN_OPTIONS": with_file("TSAN_OPTIONS", "libfabric.tsan")}
 
 
 def free_port():
@@ -161,7 +170,7 @@ class Engine(Process):
         self.role = role
         self.url = "http://127.0.0.1:%d" % self.port
         argv = [ENGINE, "--listen", "127.0.0.1:%d" % self.port, "--role", role, *cluster.agent_flags(), *cluster.engine_flags, *extra]
-        super().__init__("%s-%d" % (role, self.port), argv, cluster.folder / ("%s-%d.log" % (role, self.port)))
+        super().__init__("%s-%d" % (role, self.port), argv, cluster.folder / ("%s-%d.log" % (role, self.port)), tolerant_of_libfabric())
 
     def state(self):
         status, body, _ = http_json(self.port, "GET", "/admin/state")
@@ -207,6 +216,7 @@ class Proxy(Process):
             argv += ["--prefill", e if isinstance(e, str) else e.url]
         for e in cluster.decode:
             argv += ["--decode", e if isinstance(e, str) else e.url]
+        argv += ["--workers", WORKERS] if WORKERS and "--workers" not in self.extra else []
         super().__init__("proxy", argv + self.extra, cluster.folder / ("proxy-%d.log" % self.port))
 
     def wait_routable(self, within=10):

@@ -121,6 +121,28 @@ def test_a_client_error_of_an_engine_is_the_clients(stock):
     assert status == 400 and answer == json.loads(body) and not one.d.seen and len(one.p.seen) == 1
 
 
+def test_a_client_that_leaves_does_not_make_its_prefill_engine_unusable(stock):
+    """P takes our FIN for a client that left and closes without an answer, as uvicorn does: that is no fault of P."""
+    one = stock(proxy_flags=["--set", "timeouts.probe_interval=0s"])
+    reached, closed = threading.Event(), threading.Event()
+
+    def prefill(request):
+        reached.set()
+        assert request.handler.connection.recv(1) == b""
+        request.cut()
+        closed.set()
+
+    one.p.script = prefill
+    client = c.Stream(one.proxy.port, {"model": "m", "prompt": "x"})
+    assert reached.wait(10 * c.PATIENCE)
+    client.close()
+    assert closed.wait(10 * c.PATIENCE)
+    one.p.script = stub.prefill_answer
+    status, _, _ = ask(one)
+    assert status == 200
+    assert "not usable" not in one.proxy.text()
+
+
 def test_the_handoff_may_only_name_the_prefill_engine_itself(stock):
     one = stock(proxy_flags=["--set", "retry.attempts=0"])
     one.p.script = lambda r: r.whole(json.dumps(stub.completion("x"))[:-1] + ', "kv_transfer_params": ' + stub.HANDOFF.replace("127.0.0.1", "10.9.9.9") + "}")

@@ -137,6 +137,7 @@ def test_proxy_killed_and_restarted(clusters):
         d.fault("slow-pull", 60000)
     stream = ask(pair)
     c.eventually(lambda: pair.held() > 0, 5, "P holds blocks")
+    c.eventually(lambda: pair.d.used() > 0, 5, "D has blocks for the request, and has met its fault")
     began = time.monotonic()
     pair.proxy.kill()
     with pytest.raises((c.AnswerError, ConnectionError)):
@@ -158,6 +159,7 @@ def test_link_cut_leaves_the_lease_to_the_orphan_time_and_heals(clusters):
     pair.d.fault("slow-pull", 60000)
     stream = ask(pair)
     c.eventually(lambda: pair.held() > 0, 5, "P holds blocks")
+    c.eventually(lambda: pair.d.used() > 0, 5, "D has blocks for the request, and has met its fault")
     relay.cut()
     c.eventually(lambda: pair.held() == 0, ORPHAN + 2, "the orphaned hold ended")
     relay.heal()

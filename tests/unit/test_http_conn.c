@@ -281,6 +281,24 @@ START_TEST(pipelined_requests_answered_at_once_come_in_order)
 }
 END_TEST
 
+START_TEST(one_turn_serves_a_few_pipelined_requests_of_a_connection)
+{
+    struct bt_buf many = {0};
+
+    owner.on_request = ACT_ANSWER;
+    for (int i = 0; i < 500; i++) {
+        bt_buf_append(&many, BT_STR(GET));
+    }
+    pair_send(client, bt_buf_str(&many));
+    bt_buf_fini(&many);
+    while (owner.requests == 0) {
+        bt_loop_turn(loop, 100);
+    }
+    ck_assert_uint_le(owner.requests, 32);
+    pair_until(loop, owner.requests == 500);
+}
+END_TEST
+
 #define POST5 \
     "POST /p HTTP/1.1" CRLF "Host: a" CRLF "Content-Length: 5" CRLF CRLF
 
@@ -690,6 +708,31 @@ START_TEST(a_chunked_answer_is_framed)
 }
 END_TEST
 
+START_TEST(the_last_bytes_and_the_end_leave_together)
+{
+    ask(BT_STR(GET));
+    bt_http_conn_answer_head(owner.conn, 200, BT_STR(""), BT_HTTP_CHUNKED, 0);
+    answer_piece("a");
+    bt_http_conn_answer_last(owner.conn, BT_STR("hello"));
+    pair_until(loop, received("HTTP/1.1 200 OK" CRLF
+                              "Transfer-Encoding: chunked" CRLF CRLF "1" CRLF
+                              "a" CRLF "5" CRLF "hello" CRLF "0" CRLF CRLF));
+    bt_buf_clear(&got);
+    ask(BT_STR(GET));
+    bt_http_conn_answer_head(owner.conn, 200, BT_STR(""), BT_HTTP_CHUNKED, 0);
+    bt_http_conn_answer_last(owner.conn, BT_STR(""));
+    pair_until(loop,
+               received("HTTP/1.1 200 OK" CRLF
+                        "Transfer-Encoding: chunked" CRLF CRLF "0" CRLF CRLF));
+    bt_buf_clear(&got);
+    ask(BT_STR(GET));
+    bt_http_conn_answer_head(owner.conn, 200, BT_STR(""), BT_HTTP_LENGTH, 2);
+    bt_http_conn_answer_last(owner.conn, BT_STR("ab"));
+    pair_until(loop, received("HTTP/1.1 200 OK" CRLF
+                              "Content-Length: 2" CRLF CRLF "ab"));
+}
+END_TEST
+
 START_TEST(a_head_alone_goes_out_soon)
 {
     ask(BT_STR(GET));
@@ -995,6 +1038,7 @@ HARNESS_MAIN_WITH(
     a_request_is_answered_and_the_connection_lives_on, an_answer_may_come_later,
     pipelined_requests_are_answered_one_by_one,
     pipelined_requests_answered_at_once_come_in_order,
+    one_turn_serves_a_few_pipelined_requests_of_a_connection,
     a_body_comes_in_pieces_where_asked_for, a_body_asked_for_later_waits,
     a_chunked_body_is_decoded, a_large_body_goes_straight_to_its_place,
     a_small_body_goes_straight_to_its_place,
@@ -1018,8 +1062,8 @@ HARNESS_MAIN_WITH(
     the_owner_may_close_when_the_client_is_gone,
     the_owner_may_close_in_on_head_and_on_request,
     the_owner_may_close_in_on_body, a_chunked_answer_is_framed,
-    a_head_alone_goes_out_soon, an_answer_of_known_length_keeps_to_it,
-    a_client_of_http_1_0_gets_no_chunks,
+    the_last_bytes_and_the_end_leave_together, a_head_alone_goes_out_soon,
+    an_answer_of_known_length_keeps_to_it, a_client_of_http_1_0_gets_no_chunks,
     a_client_of_http_1_0_is_kept_only_when_it_asks,
     an_answer_to_head_has_no_body, no_content_has_no_framing,
     a_client_that_wishes_it_is_closed, a_cut_chunked_answer_has_no_end,

@@ -103,6 +103,33 @@ START_TEST(bounds_a_line_and_marks_the_cut)
 }
 END_TEST
 
+START_TEST(a_stuck_reader_costs_lines_and_never_time)
+{
+    static char big[3000];
+    static char text[65536 + 1];
+    char *told;
+    ssize_t got;
+    int ends[2];
+
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    ck_assert_int_ge(dup2(ends[1], STDERR_FILENO), 0);
+    memset(big, 'x', sizeof(big) - 1);
+    for (int i = 0; i < 100; i++) {
+        bt_log(BT_LOG_INFO, NULL, "%s", big); /* 300 KB: more than a pipe has */
+    }
+    got = read(ends[0], text, sizeof(text) - 1);
+    ck_assert_int_gt(got, 30000);
+    bt_log(BT_LOG_INFO, NULL, "read again");
+    got = read(ends[0], text, sizeof(text) - 1);
+    ck_assert_int_gt(got, 0);
+    text[got] = '\0';
+    told = strstr(text, " log lines were lost\n");
+    ck_assert_ptr_nonnull(told);
+    ck_assert_ptr_nonnull(strstr(told, "info read again\n"));
+    ck_assert_int_eq(close(ends[0]) + close(ends[1]), 0);
+}
+END_TEST
+
 START_TEST(levels_filter_and_parse)
 {
     enum bt_log_level level = BT_LOG_INFO;
@@ -173,5 +200,7 @@ END_TEST
 
 HARNESS_MAIN_WITH("log", setup, teardown, writes_time_level_object_and_text,
                   leaves_out_a_missing_object, escapes_control_bytes,
-                  bounds_a_line_and_marks_the_cut, levels_filter_and_parse,
-                  keeps_errno, lines_of_threads_do_not_mix)
+                  bounds_a_line_and_marks_the_cut,
+                  a_stuck_reader_costs_lines_and_never_time,
+                  levels_filter_and_parse, keeps_errno,
+                  lines_of_threads_do_not_mix)

@@ -103,6 +103,7 @@ START_TEST(a_pool_is_found_by_name_and_glob)
     (void)open_prefill();
     ck_assert_ptr_nonnull(registry_pool(registry, BT_STR("llama-70b")));
     ck_assert_ptr_null(registry_pool(registry, BT_STR("other")));
+    ck_assert_ptr_null(registry_pool(registry, BT_STR("llama-70b\0other")));
     ck_assert_ptr_null(registry_pool(registry, BT_STR("")));
 }
 END_TEST

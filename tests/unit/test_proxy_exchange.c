@@ -397,7 +397,8 @@ static void check_over(void)
     ck_assert_uint_eq(worker->queue_count, 0);
     ck_assert_uint_eq(atomic_load(&program.body_bytes), 0);
     for (size_t i = 0; i < program.registry->engine_count; i++) {
-        ck_assert_uint_eq(worker->releases[i], 0);
+        ck_assert_uint_eq(atomic_load(&program.registry->engines[i].releases),
+                          0);
     }
 }
 
@@ -814,6 +815,32 @@ START_TEST(a_first_error_event_is_a_failure_before_commit)
 }
 END_TEST
 
+START_TEST(a_first_error_event_of_the_client_is_passed_on_whole)
+{
+    reach_decode();
+    on_head(&x->decode, 200, "text/event-stream");
+    on_body(&x->decode, "data: {\"error\":{\"code\":400,\"message\":\"no\"},"
+                        "\"kv_transfer_params\":null}\n\n");
+    ck_assert_uint_eq(fake.answers, 1);
+    ck_assert_uint_eq(fake.code, 400);
+    ck_assert(
+        bt_str_eq(bt_buf_str(&fake.body),
+                  BT_STR("{\"error\":{\"code\":400,\"message\":\"no\"}}")));
+    ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 1);
+}
+END_TEST
+
+START_TEST(a_first_error_event_about_our_key_is_not_the_clients)
+{
+    reach_decode();
+    x->decode_engine->key = BT_STR("k");
+    on_head(&x->decode, 200, "text/event-stream");
+    on_body(&x->decode, "data: {\"error\":{\"code\":401}}\n\n");
+    x->decode_engine->key = (struct bt_str){0};
+    ck_assert_uint_eq(fake.code, 502);
+}
+END_TEST
+
 START_TEST(a_busy_decode_is_left_once_then_passed_on)
 {
     reach_decode();
@@ -1009,6 +1036,39 @@ START_TEST(a_waiting_request_starts_when_there_is_room)
 }
 END_TEST
 
+START_TEST(a_newcomer_does_not_go_ahead_of_one_that_waits)
+{
+    struct exchange *first;
+    struct fake_sink other;
+
+    reach(XS_WAIT);
+    first = x;
+    atomic_store(&program.registry->engines[0].in_flight, 0);
+    fake_sink_init(&other);
+    x = exchange_open(worker, &other.sink, ENDPOINT_COMPLETIONS);
+    ck_assert_ptr_nonnull(x);
+    x->target = BT_STR("/v1/completions");
+    ck_assert_int_eq(exchange_reserve_body(x, 14), BT_OK);
+    bt_buf_append(&x->body, BT_STR("{\"prompt\":\"x\"}"));
+    on(XE_START, NULL);
+    ck_assert_int_eq(x->state, XS_WAIT);
+    worker_admit(worker);
+    ck_assert_int_eq(first->state, XS_PREFILL);
+    on(XE_CLIENT_GONE, NULL);
+    fake_sink_fini(&other);
+}
+END_TEST
+
+START_TEST(a_stale_unspent_handoff_past_half_its_lease_is_made_anew)
+{
+    reach_decode();
+    x->params_ms -= 15001;
+    on_failed(&x->decode, true, false);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(x->attempts, 0);
+}
+END_TEST
+
 START_TEST(bodies_together_are_bounded)
 {
     config.limits.body_memory = 100;
@@ -1061,6 +1121,8 @@ HARNESS_MAIN_WITH(
     a_pull_that_blames_prefill_clears_the_decode_engine,
     a_lost_link_of_decode_is_its_failure,
     a_first_error_event_is_a_failure_before_commit,
+    a_first_error_event_of_the_client_is_passed_on_whole,
+    a_first_error_event_about_our_key_is_not_the_clients,
     a_busy_decode_is_left_once_then_passed_on,
     a_refusal_of_decode_is_the_clients,
     a_stream_that_dies_gets_an_error_event_and_a_cut,
@@ -1074,5 +1136,7 @@ HARNESS_MAIN_WITH(
     a_failed_pull_is_made_anew_by_the_same_engines_when_no_other_is_left,
     an_unspent_handoff_is_released_when_no_decode_engine_is_left,
     a_full_queue_refuses, a_waiting_request_starts_when_there_is_room,
+    a_newcomer_does_not_go_ahead_of_one_that_waits,
+    a_stale_unspent_handoff_past_half_its_lease_is_made_anew,
     bodies_together_are_bounded, a_private_member_may_be_refused,
     a_leg_that_cannot_be_opened_is_an_overload)

@@ -302,6 +302,36 @@ START_TEST(a_stream_ended_by_close_needs_its_marker)
 }
 END_TEST
 
+START_TEST(a_json_answer_ended_by_close_must_be_whole)
+{
+    begin(false, "");
+    relay_expect_marker(&relay);
+    (void)relay_body(&relay, BT_STR("{\"a\":[1,"));
+    ck_assert_int_eq(relay_end(&relay), RELAY_CUT);
+    ck_assert(!relay.committed);
+    ck_assert_uint_eq(fake_sink_verdicts(&fake), 0);
+    again();
+    begin(false, "");
+    relay_expect_marker(&relay);
+    (void)relay_body(&relay, BT_STR("{\"a\":[1,2]}\n"));
+    ck_assert_int_eq(relay_end(&relay), RELAY_GO);
+    again();
+    begin(false, "");
+    relay_expect_marker(&relay);
+    (void)relay_body(&relay, BT_STR("{\"a\":\""));
+    feed_big(2 * RELAY_HOLD_MAX);
+    ck_assert(relay.committed);
+    ck_assert_int_eq(relay_end(&relay), RELAY_CUT);
+    again();
+    begin(false, "");
+    relay_expect_marker(&relay);
+    (void)relay_body(&relay, BT_STR("{\"a\":\""));
+    feed_big(2 * RELAY_HOLD_MAX);
+    (void)relay_body(&relay, BT_STR("\"}"));
+    ck_assert_int_eq(relay_end(&relay), RELAY_GO);
+}
+END_TEST
+
 START_TEST(a_slow_client_is_told)
 {
     begin(true, "");
@@ -336,5 +366,6 @@ HARNESS_MAIN_WITH(
     a_later_error_event_passes, a_broken_stream_drops_the_part_and_says_so,
     an_event_above_the_limit_streams,
     a_stream_that_breaks_inside_a_large_event_is_only_cut,
-    a_stream_ended_by_close_needs_its_marker, a_slow_client_is_told,
+    a_stream_ended_by_close_needs_its_marker,
+    a_json_answer_ended_by_close_must_be_whole, a_slow_client_is_told,
     a_client_that_left_gets_nothing)

@@ -75,37 +75,6 @@ START_TEST(round_robin_takes_turns)
 }
 END_TEST
 
-START_TEST(least_load_regards_weights)
-{
-    pool_conf.prefill.policy = POLICY_LEAST_LOAD;
-    atomic_store(&engines[0].in_flight, 4);
-    atomic_store(&engines[1].in_flight, 6);
-    atomic_store(&engines[2].in_flight, 5);
-    confs[1].weight = 2;
-    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
-    ck_assert_ptr_eq(choice.prefill, prefills[1]);
-}
-END_TEST
-
-START_TEST(the_same_prefix_goes_to_the_same_engine)
-{
-    struct engine *first;
-
-    pool_conf.prefill.policy = POLICY_PREFIX;
-    ask.prefix = 0x1234567;
-    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
-    first = choice.prefill;
-    for (uint64_t turn = 1; turn < 5; turn++) {
-        ask.turn = turn;
-        ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
-        ck_assert_ptr_eq(choice.prefill, first);
-    }
-    atomic_store(&first->in_flight, 100);
-    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
-    ck_assert_ptr_ne(choice.prefill, first);
-}
-END_TEST
-
 START_TEST(without_prefill_only_decode_is_chosen)
 {
     ask.wants_prefill = false;
@@ -135,6 +104,25 @@ START_TEST(with_none_usable_the_one_that_failed_first_is_tried)
     break_engine(prefills[2], 20);
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
     ck_assert_ptr_eq(choice.prefill, prefills[1]);
+}
+END_TEST
+
+START_TEST(a_good_prefill_goes_with_the_decode_that_failed_first)
+{
+    break_engine(decodes[0], 30);
+    break_engine(decodes[1], 10);
+    break_engine(decodes[2], 20);
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_PAIR); /* stock */
+    use_baton();
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+    ck_assert_ptr_eq(choice.decode, decodes[1]);
+    atomic_store(&decodes[1]->is_linked, false);
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+    ck_assert_ptr_eq(choice.decode, decodes[2]);
+    for (size_t d = 0; d < ENGINES; d++) {
+        atomic_store(&decodes[d]->is_linked, false);
+    }
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_PAIR);
 }
 END_TEST
 
@@ -224,11 +212,10 @@ START_TEST(a_given_prefill_engine_leaves_decode_to_choose)
 END_TEST
 
 HARNESS_MAIN_WITH("route", setup, NULL, round_robin_takes_turns,
-                  least_load_regards_weights,
-                  the_same_prefix_goes_to_the_same_engine,
                   without_prefill_only_decode_is_chosen,
                   failed_and_avoided_engines_are_passed_over,
                   with_none_usable_the_one_that_failed_first_is_tried,
+                  a_good_prefill_goes_with_the_decode_that_failed_first,
                   with_all_avoided_none_is_found,
                   a_full_engine_makes_the_request_wait,
                   baton_holds_at_most_half_of_the_blocks,

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 static const baton_id id_a = {0x1111, 0x2222};
 static const baton_id id_b = {0x3333, 0x4444};
@@ -469,6 +470,46 @@ START_TEST(many_pulls_at_once_all_end)
 }
 END_TEST
 
+START_TEST(closing_an_agent_ends_the_pulls_that_wait)
+{
+    const uint32_t ids[] = {1, 2, 3, 4, 5, 6, 7, 8};
+
+    for (int round = 0; round < 4; round++) {
+        open_with(round % 2 == 0 ? "cma" : "tcp");
+        pair_hold(&pair, id_a, 1, ids, 8, 3, &answer);
+        for (uint64_t tag = 0; tag < 300; tag++) {
+            ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 8, 0, tag),
+                             BATON_OK);
+        }
+        pair_close(&pair);
+    }
+}
+END_TEST
+
+START_TEST(a_forks_child_closes_nothing_of_its_parents)
+{
+    const uint32_t ids[] = {1, 2};
+    baton_event event;
+    int status = 0;
+    pid_t child;
+
+    open_with("tcp");
+    pair_hold(&pair, id_a, 1, ids, 2, 3, &answer);
+    child = fork();
+    if (child == 0) {
+        baton_agent_close(pair.agent);
+        _exit(0);
+    }
+    ck_assert_int_gt(child, 0);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 2, 0, 1), BATON_OK);
+    event = pull_event();
+    ck_assert_int_eq(event.type, BATON_EVENT_PULLED);
+    pair_close(&pair);
+}
+END_TEST
+
 HARNESS_MAIN(
     "pull", reads_scattered_blocks_over_tcp, reads_scattered_blocks_over_cma,
     fails_as_lost_after_a_break_over_tcp, fails_as_lost_after_a_break_over_cma,
@@ -482,4 +523,6 @@ HARNESS_MAIN(
     a_peer_that_woke_up_is_read_again, a_killed_peer_is_unreachable_over_tcp,
     a_killed_peer_is_unreachable_over_cma, params_of_a_peers_earlier_life_fail,
     a_card_that_lies_about_its_boot_is_not_trusted,
-    removing_a_peer_fails_its_pulls, many_pulls_at_once_all_end)
+    removing_a_peer_fails_its_pulls, many_pulls_at_once_all_end,
+    closing_an_agent_ends_the_pulls_that_wait,
+    a_forks_child_closes_nothing_of_its_parents)

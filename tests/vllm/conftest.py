@@ -56,7 +56,9 @@ class Truth:
             return engine
         self.close()
         log = self._folder / f"alone-{model}.log"
-        engine = cluster.Engine("alone", model, cluster.free_port(), log, flags=flags)
+        engine = cluster.Engine(
+            "alone", model, cluster.free_port(), log, flags=flags, kv_bytes=256 << 20
+        )
         engine.start(self._zygote)
         engine.wait_ready()
         self._engine = engine

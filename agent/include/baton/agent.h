@@ -175,7 +175,8 @@ void baton_id_format(baton_id id, char hex[33]);
 /* Checks the options and opens the fabric; starts nothing. */
 baton_status baton_agent_open(const baton_options *options,
                               baton_agent **agent_p);
-/* Ends reads in flight, says goodbye, frees everything. NULL is fine. */
+/* Ends reads in flight, says goodbye, frees everything. NULL is fine; in the
+ * child of a fork, which has a useless copy, nothing is done. */
 void baton_agent_close(baton_agent *agent);
 /* Registers blocks, between open and start. Regions may alias one memory; they
  * are known by (base, stride, length). The memory must outlive the agent. */

@@ -207,7 +207,11 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
         self, request: Request, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
         assert self._scheduler is not None
-        return self._scheduler.matched_tokens(request, num_computed_tokens)
+        try:
+            return self._scheduler.matched_tokens(request, num_computed_tokens)
+        except Exception:
+            logger.exception("baton: the prompt is computed here")
+            return 0, False
 
     def update_state_after_alloc(
         self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int
@@ -229,7 +233,11 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
         self, request: Request, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, dict[str, Any] | None]:
         assert self._scheduler is not None
-        return self._scheduler.finished(request, block_ids)
+        try:
+            return self._scheduler.finished(request, block_ids)
+        except Exception:
+            logger.exception("baton: no handoff")
+            return False, None
 
     # ------------------------------------------------------------------ both
 

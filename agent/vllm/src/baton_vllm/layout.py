@@ -96,7 +96,11 @@ def _layout(
             f"{block_tokens} tokens, values)"
         )
     blocks, heads, tokens, values = shape
-    if stride[1:] != (tokens * values, values, 1) and heads * tokens > 1:
+    dense = (tokens * values, values, 1)
+    if any(
+        count > 1 and found != wanted
+        for count, found, wanted in zip(shape[1:], stride[1:], dense)
+    ):
         raise NotImplementedError(
             f"a KV cache of shape {shape} and strides {stride} has blocks that "
             "are not dense; layout LBHNC is needed"

@@ -252,7 +252,6 @@ class BatonScheduler:
                 for group, ids in zip(self._groups, blocks.get_block_ids())
             ]
         take.tag = next(self._tags)
-        self._asked.add(request.request_id)
         self._step.pulls.append(
             Pull(
                 request=request.request_id if tokens > 0 else None,
@@ -272,6 +271,7 @@ class BatonScheduler:
         if inner is not None and request_id not in self._holds:
             self._open_hold(request, inner)
         if request_id in self._takes and request_id not in self._asked:
+            self._asked.add(request_id)
             self._start_pull(request, blocks, tokens)
 
     def finished(

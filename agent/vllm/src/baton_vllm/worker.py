@@ -38,7 +38,7 @@ class BatonWorker:
         if self._agent is None:
             return
         for handoff in step.breaks:
-            self._agent.hold_break(baton.Id.parse(handoff))
+            self._break(self._agent, handoff)
         self._say_reused(self._agent, step.reused)
         for item in step.opens:
             self._open(self._agent, item)
@@ -50,10 +50,20 @@ class BatonWorker:
             self._agent.cancel(tag)
         self._may_nap = step.is_empty
 
+    def _break(self, agent: baton.Agent, handoff: str) -> None:
+        try:
+            agent.hold_break(baton.Id.parse(handoff))
+        except baton.BatonError as error:
+            logger.error("baton: handoff %s: %s", handoff, error)
+
     def _say_reused(self, agent: baton.Agent, groups: Groups) -> None:
         for group, ids in enumerate(groups):
-            if ids:
+            if not ids:
+                continue
+            try:
                 agent.blocks_reused(group, ids)
+            except baton.BatonError as error:
+                logger.error("baton: reused blocks of group %d: %s", group, error)
 
     def _open(self, agent: baton.Agent, item: Open) -> None:
         try:

@@ -1,0 +1,22 @@
+/*
+ * What a program settles with its system before it opens anything.
+ */
+#ifndef COMMON_PROCESS_H
+#define COMMON_PROCESS_H
+
+#include "common/base.h"
+
+/*
+ * Opens /dev/null in the place of a closed stdin, stdout or stderr: else the
+ * next socket would get that number, and log lines would be written into it.
+ * Call it first. False when even /dev/null cannot be opened.
+ */
+BT_MUST_CHECK bool bt_process_hold_stdio(void);
+
+/*
+ * Raises the soft limit of open files to the hard one, up to 1,048,576.
+ * Returns the limit that holds now.
+ */
+size_t bt_process_raise_files(void);
+
+#endif
