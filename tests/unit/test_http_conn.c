@@ -675,7 +675,8 @@ static void answer_piece(const char *text)
     char copy[64];
     const size_t len = strlen(text);
 
-    memcpy(copy, text, len);
+    ck_assert_uint_lt(len, sizeof(copy));
+    snprintf(copy, sizeof(copy), "%s", text);
     iov[0] = (struct iovec){copy, len / 2};
     iov[1] = (struct iovec){copy + len / 2, len - len / 2};
     ck_assert_int_eq(bt_http_conn_answer_body(owner.conn, iov, 2), BT_OK);

@@ -94,6 +94,7 @@ START_TEST(failed_and_avoided_engines_are_passed_over)
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
     ck_assert_ptr_eq(choice.prefill, prefills[2]);
     ck_assert_ptr_eq(choice.decode, decodes[1]);
+    ask.avoid = NULL;
 }
 END_TEST
 
@@ -137,6 +138,7 @@ START_TEST(with_all_avoided_none_is_found)
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_PREFILL);
     ask.avoid = avoid_d;
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_DECODE);
+    ask.avoid = NULL;
 }
 END_TEST
 
