@@ -338,13 +338,13 @@ step="asking"
 say "a chat"
 cat >"$work/request.json" <<'JSON'
 {"model": "smollm2", "temperature": 0, "max_tokens": 24,
- "messages": [{"role": "user", "content": "What is the capital of Italy?"}]}
+ "messages": [{"role": "user", "content": "What is the capital of France?"}]}
 JSON
 echo "\$ curl http://127.0.0.1:$port/v1/chat/completions -d @request.json"
 curl -sS --fail-with-body --max-time 300 "http://127.0.0.1:$port/v1/chat/completions" \
     -H 'Content-Type: application/json' -d "@$work/request.json" | tee "$work/answer.json"
 echo
-grep -q Rome "$work/answer.json"
+grep -q Paris "$work/answer.json"
 
 if [[ $connector == baton ]]; then
     step="reading the handoff's time line"

@@ -78,7 +78,7 @@ def test_latent_blocks_are_equal_on_both_sides(
 
 
 QUESTIONS = {
-    "What is the capital of Italy?": "Rome",
+    "What is the capital of Germany?": "Berlin",
     "What is the capital of France?": "Paris",
     "What color is the sky?": "blue",
 }
