@@ -188,6 +188,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--json", type=pathlib.Path, help="the numbers, to a file")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rng = random.Random()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="compare-vllm-"))
     flags = ["--dtype", "float32"] if args.model == "smollm2" else []
@@ -199,9 +200,9 @@ def main() -> None:
     stages: dict[int, list[list[float]]] = {}
     idles: dict[str, float] = {}
     ways = (
-        (baton, nixl, {"direct": baton.d.url, "baton": baton.proxy.url}),
-        (nixl, baton, {"direct-nixl": nixl.d.url, "nixl": nixl.proxy.url,
-                       "toy": nixl.toy_url}),
+        (baton, {"direct": baton.d.url, "baton": baton.proxy.url}),
+        (nixl, {"direct-nixl": nixl.d.url, "nixl": nixl.proxy.url,
+                "toy": nixl.toy_url}),
     )  # fmt: skip
     try:
         baton.start(zygote)
@@ -209,7 +210,7 @@ def main() -> None:
         nixl.start(zygote)
         stop(nixl)
         for number in range(args.rounds):
-            for pair, _, urls in ways:
+            for pair, urls in ways:
                 resume(pair)
                 if number == 0:
                     name = "NIXL" if pair is nixl else "Baton"
@@ -217,6 +218,7 @@ def main() -> None:
                     idles[name] = idle(pair)
                 measure(pair, urls, args, times, stages, rng)
                 stop(pair)
+                print(f"round {number + 1}: {', '.join(urls)}", flush=True)
         result = report(args, times, stages, idles)
         if args.json is not None:
             args.json.write_text(json.dumps(result, indent=2) + "\n")

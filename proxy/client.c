@@ -153,16 +153,25 @@ struct refusal {
     struct bt_str fields; /* further lines */
 };
 
+/* The client's own name of its request; empty: none, or no head came. */
+static struct bt_str request_id(const struct bt_http_head *head)
+{
+    if (head == NULL) {
+        return (struct bt_str){0};
+    }
+    return bt_http_field_get(head, BT_STR("x-request-id"));
+}
+
 static void log_refusal(struct client *client, const struct bt_http_head *head,
                         unsigned code, enum fault fault)
 {
+    static const struct bt_http_head NO_HEAD;
+    const struct bt_http_head *const known = head == NULL ? &NO_HEAD : head;
     const struct access_refusal line = {
         .peer = client->peer,
-        .method = head == NULL ? (struct bt_str){0} : head->method,
-        .path = head == NULL ? (struct bt_str){0} : head->path,
-        .request_id = head == NULL
-                          ? (struct bt_str){0}
-                          : bt_http_field_get(head, BT_STR("x-request-id")),
+        .method = known->method,
+        .path = known->path,
+        .request_id = request_id(head),
         .code = code,
         .fault = fault,
     };
@@ -174,9 +183,7 @@ static void answer(struct client *client, const struct bt_http_head *head,
                    unsigned code, const struct bt_buf *fields,
                    const struct bt_buf *body)
 {
-    const struct bt_str id =
-        head == NULL ? (struct bt_str){0}
-                     : bt_http_field_get(head, BT_STR("x-request-id"));
+    const struct bt_str id = request_id(head);
     struct bt_buf lines = {0};
 
     bt_buf_append(&lines, BT_STR("Content-Type: application/json\r\n"));

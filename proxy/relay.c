@@ -180,8 +180,10 @@ static struct bt_str edit_text(struct relay *relay, struct bt_str text)
     filter_feed(&filter, text, &relay->edited);
     filter_end(&filter, &relay->edited);
     filter_fini(&filter);
-    return relay->edited.failed ? (struct bt_str){0}
-                                : bt_buf_str(&relay->edited);
+    if (relay->edited.failed) {
+        return (struct bt_str){0};
+    }
+    return bt_buf_str(&relay->edited);
 }
 
 /*

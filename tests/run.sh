@@ -187,8 +187,9 @@ two_hundred=tests/flow/test_text.py::test_two_hundred_prompts_give_the_lone_engi
 suite_asan() {
     export ASAN_OPTIONS=detect_stack_use_after_return=1:abort_on_error=0
     export UBSAN_OPTIONS=print_stacktrace=1
-    part "build asan" build asan && part "unit: asan" units asan &&
-        prepare_flows &&
+    part "build asan" build asan || return 1
+    part "unit: asan" units asan
+    prepare_flows &&
         part "flow: asan" flows asan 3 tests/flow --deselect "$two_hundred"
 }
 

@@ -60,7 +60,8 @@ def load() -> Any:
 
 def serve(entry: Any, order: dict[str, Any]) -> None:
     os.setsid()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
     os.environ.update(order["env"])
     if order.get("core") is not None:
         os.sched_setaffinity(0, {order["core"]})
@@ -90,6 +91,9 @@ def main() -> None:
     os.dup2(2, 1)  # what vLLM prints is no answer
     entry = load()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # Whoever ends the tests closes our input, and only then the engines end.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
     answers.write("{}\n")
     answers.flush()
     pids = []

@@ -1,0 +1,83 @@
+#!/bin/bash
+# Replays a trace against a proxy with two prefill and two decode engines on
+# loopback, checks every answer, and prints the report. See --help.
+set -uo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+
+if [[ ${1:-} == --help || ${1:-} == -h ]]; then
+    cat <<'TEXT'
+usage: bench/replay.sh [BATON-BENCH ARGUMENT…]
+
+Starts baton-proxy (connector baton, one worker) and four baton-engines from
+BUILD (default build/release) on free loopback ports, runs baton-bench against
+them, and ends them all. Without arguments: 60 s of the Azure conversation trace,
+lengths as given up to 16,000 tokens, every answer checked against the known one,
+report as JSON on standard output. The exit status is baton-bench's.
+TEXT
+    exit 0
+fi
+
+build=${BUILD:-$root/build/release}
+folder=$(mktemp -d)
+pids=()
+
+finish() {
+    ((${#pids[@]} > 0)) && kill "${pids[@]}" 2>/dev/null
+    wait
+    rm -rf "$folder"
+}
+trap finish EXIT
+
+free_port() {
+    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+# start NAME PROGRAM ARGUMENT…: until it says that it is ready
+start() {
+    local name=$1 try
+    shift
+    : >"$folder/$name.log"
+    "$@" >"$folder/$name.out" 2>"$folder/$name.log" &
+    pids+=($!)
+    for ((try = 0; try < 200; try++)); do
+        grep -q 'ready on' "$folder/$name.log" && return
+        read -rt 0.05 <> <(:)
+    done
+    echo "replay: $name is not ready:" >&2
+    cat "$folder/$name.log" >&2
+    exit 1
+}
+
+[[ -x $build/bench/baton-bench ]] || {
+    echo "replay: no build in $build; make one: cmake --preset release && cmake --build --preset release" >&2
+    exit 2
+}
+
+(umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$folder/agent.key")
+listen=127.0.0.1:$(free_port)
+admin=127.0.0.1:$(free_port)
+agents=127.0.0.1:$(free_port)
+flags=()
+engines=()
+for role in prefill prefill decode decode; do
+    port=$(free_port)
+    flags+=("--$role" "http://127.0.0.1:$port")
+    engines+=("$role 127.0.0.1:$port")
+done
+start proxy "$build/proxy/baton-proxy" --listen "$listen" --admin "$admin" \
+    --agents "$agents" --agent-key "$folder/agent.key" --workers 1 \
+    --connector baton --set log.access=off "${flags[@]}"
+for engine in "${engines[@]}"; do
+    read -r role address <<<"$engine"
+    start "$role-$address" "$build/agent/engine/baton-engine" --listen "$address" \
+        --role "$role" --agents "$agents" --key-file "$folder/agent.key"
+done
+for ((try = 0; try < 200; try++)); do
+    curl -sf -o "$folder/ready" "http://$listen/ready" && break
+    read -rt 0.05 <> <(:)
+done
+
+(($# > 0)) || set -- --trace "$root/bench/traces/azure_conv_15min.csv" \
+    --duration 60s --max-input 16000 --check --samples-above 0 --json -
+"$build/bench/baton-bench" --url "http://$listen" --admin "$admin" "$@"
