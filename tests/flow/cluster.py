@@ -80,7 +80,7 @@ class Process:
     def text(self):
         return self.log.read_bytes()[self.log_at:].decode("utf-8", "replace")
 
-    def wait_ready(self, within=10):
+    def wait_ready(self, within=30):
         def ready():
             assert self.process.poll() is None, "%s ended with %s:\n%s" % (self.name, self.process.returncode, self.text()[-4000:])
             return "ready on " in self.text()
@@ -219,7 +219,7 @@ class Proxy(Process):
         argv += ["--workers", WORKERS] if WORKERS and "--workers" not in self.extra else []
         super().__init__("proxy", argv + self.extra, cluster.folder / ("proxy-%d.log" % self.port))
 
-    def wait_routable(self, within=10):
+    def wait_routable(self, within=20):
         """Ready: a P and a D are usable together."""
         eventually(lambda: self.get("/ready")[0] == 200, within, "GET /ready is 200; %s\n%s" % (self.get("/ready"), self.text()[-2000:]))
         return self
