@@ -145,10 +145,11 @@ def test_a_chat_with_tools_that_must_be_called(
         }
     ]
     text = cluster.words(300, rng)
-    calls = []
+    said = []
     for url in (alone.url, pair.proxy.url):
         answer = chat(url, text, tools=tools, tool_choice="required", max_tokens=100)
         message = answer["choices"][0]["message"]
-        calls.append([call["function"] for call in message["tool_calls"]])
-    assert calls[0]
-    assert calls[0] == calls[1]
+        # Only ids differ; nonsense may be cut before it is a call.
+        calls = [call["function"] for call in message.get("tool_calls") or ()]
+        said.append((message["content"], calls, answer["choices"][0]["finish_reason"]))
+    assert said[0] == said[1]
