@@ -11,7 +11,7 @@ packages_build="
     libfabric-dev node-llhttp check ca-certificates curl"
 packages_test="
     python3 python3-venv iproute2 procps util-linux
-    clang libclang-rt-dev"
+    clang libclang-rt-dev llvm"
 packages_lint="
     clang clang-format clang-tidy cppcheck"
 

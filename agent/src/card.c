@@ -8,6 +8,19 @@
 
 #include <inttypes.h>
 
+bool bta_engine_is_valid(struct bt_str engine)
+{
+    if (engine.len == 0 || engine.len > BTA_ENGINE_MAX) {
+        return false;
+    }
+    for (size_t i = 0; i < engine.len; i++) {
+        if (engine.ptr[i] < 0x20 || engine.ptr[i] > 0x7e) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static const char *const kind_names[] = {
     [BATON_KIND_K] = "k",
     [BATON_KIND_V] = "v",
@@ -339,8 +352,8 @@ static void read_identity(struct bta_reader *reader, struct bt_str object,
     card->tp = bta_reader_u32(reader, object, BT_STR("tp"));
     card->pp = bta_reader_u32(reader, object, BT_STR("pp"));
     card->role = (baton_role)role;
-    if (card->engine.len == 0) {
-        bta_reader_fail(reader, "engine is empty");
+    if (!bta_engine_is_valid(card->engine)) {
+        bta_reader_fail(reader, "engine is empty or not printable ASCII");
     }
     if (card->boot == 0) {
         bta_reader_fail(reader, "boot is 0");

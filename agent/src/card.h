@@ -20,6 +20,9 @@
 #define BTA_ADDRESS_MAX        256
 #define BTA_ENGINE_MAX         255
 
+/* 1 to BTA_ENGINE_MAX printable ASCII characters: the same in every text. */
+bool bta_engine_is_valid(struct bt_str engine);
+
 struct bta_card_endpoint {
     struct bt_str provider;
     unsigned char address[BTA_ADDRESS_MAX];

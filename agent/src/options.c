@@ -10,23 +10,6 @@
 #define FINGERPRINT_MAX 65536
 #define TIME_MS_MAX     86400000u
 
-static bool is_engine_name(const char *engine)
-{
-    size_t length = 0;
-
-    if (engine == NULL) {
-        return false;
-    }
-    while (engine[length] != '\0') {
-        if ((unsigned char)engine[length] < 0x20 || engine[length] == 0x7f ||
-            length == BTA_ENGINE_MAX) {
-            return false;
-        }
-        length++;
-    }
-    return length > 0;
-}
-
 static bool sizes_checked(const baton_options *options)
 {
     return options->world > 0 && options->rank < options->world &&
@@ -92,7 +75,8 @@ baton_status bta_options_copy(const baton_options *given,
     baton_options options;
 
     if (given == NULL || given->size != sizeof(options) ||
-        !role_checked(given->role) || !is_engine_name(given->engine) ||
+        !role_checked(given->role) ||
+        !bta_engine_is_valid(bt_str_of(given->engine)) ||
         !sizes_checked(given) || !texts_checked(given)) {
         return BATON_ERR_ARGUMENT;
     }

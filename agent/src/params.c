@@ -425,6 +425,9 @@ baton_status bta_params_read(struct bta_params *params, struct bt_str text,
     }
     params->engine =
         bta_reader_text(&reader, object, BT_STR("engine"), BTA_ENGINE_MAX);
+    if (reader.why == NULL && !bta_engine_is_valid(params->engine)) {
+        bta_reader_fail(&reader, "engine is empty or not printable ASCII");
+    }
     params->slot = bta_reader_u32(&reader, object, BT_STR("slot"));
     params->tokens =
         bta_reader_u64(&reader, object, BT_STR("tokens"), UINT64_MAX / 2);

@@ -154,6 +154,7 @@ START_TEST(each_damaged_member_is_refused)
         {"\"boot\":\"ffffffffffffffff\"", "\"boot\":\"xyz\""},
         {"\"engine\":\"engine \\\"one\\\"\"", "\"engine\":\"\""},
         {"\"engine\":\"engine \\\"one\\\"\"", "\"engine\":\"a\\u0000b\""},
+        {"\"engine\":\"engine \\\"one\\\"\"", "\"engine\":\"a\xb5\xff\""},
         {"\"rank\":1", "\"rank\":2"},
         {"\"rank\":1", "\"rank\":-1"},
         {"\"rank\":1", "\"rank\":1.0"},

@@ -87,7 +87,7 @@ typedef struct baton_agent baton_agent;
 typedef struct baton_options {
     size_t size; /* of this struct; set by baton_options_preset */
     baton_role role;
-    const char *engine;           /* 1..255 printable characters */
+    const char *engine;           /* 1..255 printable ASCII characters */
     uint64_t engine_boot;         /* of all ranks of one life; 0 unknown */
     const char *url;              /* the engine's, as the proxies know it */
     uint32_t rank, world, tp, pp; /* of ranks, tensor, pipeline (0, 1, 1, 1) */
