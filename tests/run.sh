@@ -19,7 +19,7 @@ suites (default: all down to fuzz):
   flow   real processes of the release build, real clients (pytest)
   asan   units and flows under the address and undefined-behaviour sanitizers
   tsan   units and the threaded flows under the thread sanitizer
-  fuzz   every fuzz target for FUZZ_SECONDS (default 15)
+  fuzz   every fuzz target for FUZZ_SECONDS (default 15) from FUZZ_SEED
   lint   formatter, analyzers and the project's own lints
   vllm   two stock vLLM engines behind the proxy (2.5 GB of download into
          .cache/vllm); vllm-full: the same at full size
@@ -32,6 +32,8 @@ examples:
 environment:
   JOBS           compilers and tests at once (default: the processors)
   FUZZ_SECONDS   time for each fuzz target
+  FUZZ_SEED      where its random numbers begin (1: a run that can be repeated;
+                 0: elsewhere each time, for a long search)
   BATON_PATIENCE factor on the deadlines of the release flows (2; 1 is exact,
                  for a quiet machine)
 
@@ -44,6 +46,7 @@ TEXT
 
 jobs=${JOBS:-$(nproc)}
 fuzz_seconds=${FUZZ_SECONDS:-15}
+fuzz_seed=${FUZZ_SEED:-1}
 install=yes
 suites=()
 pytest_args=()
@@ -242,7 +245,7 @@ fuzz_one() {
     local seeds=tests/fuzz/corpus/${name#fuzz_}
     [[ -d $seeds ]] || seeds=
     if "$target" "$work/corpus/$name" ${seeds:+"$seeds"} -timeout=20 \
-        -rss_limit_mb=2048 -max_total_time="$fuzz_seconds" \
+        -rss_limit_mb=2048 -max_total_time="$fuzz_seconds" -seed="$fuzz_seed" \
         -artifact_prefix="$work/" >"$work/fuzz" 2>&1; then
         tail -1 "$work/fuzz"
         passed=$((passed + 1))
