@@ -6,6 +6,7 @@
 #include "common/buf.h"
 
 #include "common/json.h"
+#include "common/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,58 +194,14 @@ static void append_escape(struct bt_buf *buf, char byte)
     bt_buf_append(buf, bt_str_span(text, len));
 }
 
-/* Characters of several bytes, by their first one; low, high: the second's. */
-struct utf8_range {
-    unsigned char first, last, low, high;
-    size_t len;
-};
-
-static const struct utf8_range UTF8_RANGES[] = {
-    {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-    {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3},
-    {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4},
-    {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
-};
-
-static const struct utf8_range *utf8_range_of(unsigned char first)
-{
-    for (size_t i = 0; i < BT_ARRAY_LEN(UTF8_RANGES); i++) {
-        if (first >= UTF8_RANGES[i].first && first <= UTF8_RANGES[i].last) {
-            return &UTF8_RANGES[i];
-        }
-    }
-    return NULL;
-}
-
-/* Bytes of the character that begins here; 0: it is not well-formed. */
-static size_t utf8_len(struct bt_str text)
-{
-    const unsigned char *const at = (const unsigned char *)text.ptr;
-    const struct utf8_range *range;
-
-    if (at[0] < 0x80) {
-        return 1;
-    }
-    range = utf8_range_of(at[0]);
-    if (range == NULL || text.len < range->len || at[1] < range->low ||
-        at[1] > range->high) {
-        return 0;
-    }
-    for (size_t i = 2; i < range->len; i++) {
-        if (at[i] < 0x80 || at[i] > 0xbf) {
-            return 0;
-        }
-    }
-    return range->len;
-}
-
+/* What is not UTF-8 becomes U+FFFD, a byte at a time. */
 static void append_utf8(struct bt_buf *buf, struct bt_str text)
 {
     size_t good = 0; /* bytes at the front that are well-formed */
 
     while (good < text.len) {
         const size_t len =
-            utf8_len(bt_str_span(text.ptr + good, text.len - good));
+            bt_utf8_len(bt_str_span(text.ptr + good, text.len - good));
 
         if (len > 0) {
             good += len;

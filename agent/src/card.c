@@ -342,9 +342,9 @@ static void read_identity(struct bta_reader *reader, struct bt_str object,
 
     card->engine =
         bta_reader_text(reader, object, BT_STR("engine"), BTA_ENGINE_MAX);
-    card->url = bta_reader_text(reader, object, BT_STR("url"), 4096);
-    card->fingerprint =
-        bta_reader_text(reader, object, BT_STR("fingerprint"), 65536);
+    card->url = bta_reader_text(reader, object, BT_STR("url"), BTA_URL_MAX);
+    card->fingerprint = bta_reader_text(reader, object, BT_STR("fingerprint"),
+                                        BTA_FINGERPRINT_MAX);
     card->engine_boot = bta_reader_hex(reader, object, BT_STR("engine_boot"));
     card->boot = bta_reader_hex(reader, object, BT_STR("boot"));
     card->rank = bta_reader_u32(reader, object, BT_STR("rank"));

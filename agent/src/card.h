@@ -19,6 +19,8 @@
 #define BTA_CARD_REGIONS_MAX   16384
 #define BTA_ADDRESS_MAX        256
 #define BTA_ENGINE_MAX         255
+#define BTA_URL_MAX            4096
+#define BTA_FINGERPRINT_MAX    65536
 
 /* 1 to BTA_ENGINE_MAX printable ASCII characters: the same in every text. */
 bool bta_engine_is_valid(struct bt_str engine);

@@ -3,11 +3,13 @@
  */
 #include "agent/src/options.h"
 
+#include "agent/src/card.h"
+#include "common/utf8.h"
+
 #include <stdlib.h>
 
 #define PROXIES_MAX     64
 #define MAX_HOLDS_LIMIT (1u << 24)
-#define FINGERPRINT_MAX 65536
 #define TIME_MS_MAX     86400000u
 
 static bool sizes_checked(const baton_options *options)
@@ -23,6 +25,15 @@ static bool sizes_checked(const baton_options *options)
            options->orphan_ms <= TIME_MS_MAX;
 }
 
+/* A text that a card can carry: absent, or UTF-8 of at most max bytes. */
+static bool text_checked(const char *text, size_t max)
+{
+    const struct bt_str bytes =
+        bt_str_span(text, text == NULL ? 0 : strnlen(text, max + 1));
+
+    return bytes.len <= max && bt_utf8_is_valid(bytes);
+}
+
 static bool texts_checked(const baton_options *options)
 {
     if (options->proxy_count > PROXIES_MAX ||
@@ -35,9 +46,8 @@ static bool texts_checked(const baton_options *options)
             return false;
         }
     }
-    return options->fingerprint == NULL ||
-           strnlen(options->fingerprint, FINGERPRINT_MAX + 1) <=
-               FINGERPRINT_MAX;
+    return text_checked(options->url, BTA_URL_MAX) &&
+           text_checked(options->fingerprint, BTA_FINGERPRINT_MAX);
 }
 
 static bool role_checked(baton_role role)

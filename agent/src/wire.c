@@ -3,6 +3,8 @@
  */
 #include "agent/src/wire.h"
 
+#include "common/utf8.h"
+
 void bta_reader_init(struct bta_reader *reader, struct bt_arena *arena)
 {
     *reader = (struct bta_reader){.arena = arena};
@@ -175,8 +177,10 @@ struct bt_str bta_reader_text(struct bta_reader *reader, struct bt_str object,
         return BT_STR("");
     }
     text = bt_buf_str(&reader->scratch);
-    if (text.len > max || memchr(text.ptr, '\0', text.len) != NULL) {
-        bta_reader_fail(reader, "a text is too long or holds a NUL");
+    if (text.len > max || memchr(text.ptr, '\0', text.len) != NULL ||
+        !bt_utf8_is_valid(text)) {
+        bta_reader_fail(reader,
+                        "a text is too long, holds a NUL or is not UTF-8");
         return BT_STR("");
     }
     return bt_arena_dup(reader->arena, text);

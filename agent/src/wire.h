@@ -41,7 +41,10 @@ size_t bta_reader_name(struct bta_reader *reader, struct bt_str object,
 /* The bytes between the quotes, borrowed; escapes are refused. */
 struct bt_str bta_reader_plain(struct bta_reader *reader, struct bt_str object,
                                struct bt_str name);
-/* Decoded, in the arena; NUL and longer than max are refused. */
+/*
+ * Decoded, in the arena. NUL, bytes that are not UTF-8 (they would not come
+ * back as they were written) and more than max bytes are refused.
+ */
 struct bt_str bta_reader_text(struct bta_reader *reader, struct bt_str object,
                               struct bt_str name, size_t max);
 struct bt_str bta_reader_object(struct bta_reader *reader, struct bt_str object,

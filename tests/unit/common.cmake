@@ -1,4 +1,4 @@
-foreach(module status log str arena buf sse metrics)
+foreach(module status log str utf8 arena buf sse metrics)
   baton_unit(test_${module} LIBS bt_base)
 endforeach()
 

@@ -150,6 +150,12 @@ START_TEST(bad_options_are_refused)
     options.size--;
     ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_ERR_ARGUMENT);
     options.size++;
+    options.fingerprint = "not UTF-8: \xe1\xe1";
+    ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_ERR_ARGUMENT);
+    options.fingerprint = NULL;
+    options.url = "http://\xff:1";
+    ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_ERR_ARGUMENT);
+    options.url = NULL;
     options.provider = "no such provider";
     ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_ERR_FABRIC);
     ck_assert_int_eq(baton_agent_open(&options, NULL), BATON_ERR_ARGUMENT);

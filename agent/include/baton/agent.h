@@ -96,7 +96,7 @@ typedef struct baton_options {
     baton_bytes key;              /* shared with the proxies; empty: none */
     const char *provider;       /* "auto", "tcp", "cma", or libfabric's name */
     const char *fabric_address; /* local IP; NULL: the URL's, else loopback */
-    const char *fingerprint;    /* all that decides the bytes of a block */
+    const char *fingerprint;    /* UTF-8; all that decides a block's bytes */
     uint32_t max_handoffs, max_holds;   /* live, words (16384, 65536) */
     uint32_t pull_timeout_ms, drain_ms; /* then grace for reads (10000, 1000) */
     uint32_t orphan_ms; /* life of a hold whose owner is gone (10000) */

@@ -1,0 +1,14 @@
+/*
+ * UTF-8, well-formed as the Unicode Standard's table 3-7 says: no overlong
+ * form, no surrogate, nothing above U+10FFFF.
+ */
+#ifndef COMMON_UTF8_H
+#define COMMON_UTF8_H
+
+#include "common/str.h"
+
+/* Bytes of the character that begins text, which is not empty; 0: none does. */
+size_t bt_utf8_len(struct bt_str text);
+bool bt_utf8_is_valid(struct bt_str text);
+
+#endif
