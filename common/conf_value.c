@@ -4,6 +4,8 @@
  */
 #include "common/conf_value.h"
 
+#include "common/utf8.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -626,12 +628,41 @@ static bool is_plain(struct bt_str text)
     return true;
 }
 
+/* What JSON may have between quotes and YAML may not: line breaks, controls. */
+static bool is_for_json_only(uint32_t code)
+{
+    return (code >= 0x7f && code <= 0x9f) || code == 0x2028 || code == 0x2029 ||
+           code == 0xfeff || code == 0xfffe || code == 0xffff;
+}
+
+static void print_quoted(struct bt_str text, struct bt_buf *out)
+{
+    struct bt_buf json = {0};
+    struct bt_str rest;
+
+    bt_buf_append_json(&json, text);
+    out->failed = out->failed || json.failed;
+    rest = bt_buf_str(&json);
+    while (rest.len > 0) {
+        const struct bt_str one = bt_str_span(rest.ptr, bt_utf8_len(rest));
+        const uint32_t code = bt_utf8_code(one);
+
+        if (is_for_json_only(code)) {
+            bt_buf_printf(out, "\\u%04" PRIx32, code);
+        } else {
+            bt_buf_append(out, one);
+        }
+        rest = bt_str_span(rest.ptr + one.len, rest.len - one.len);
+    }
+    bt_buf_fini(&json);
+}
+
 void bt_conf_text_print(struct bt_str text, struct bt_buf *out)
 {
     if (is_plain(text)) {
         bt_buf_append(out, text);
     } else {
-        bt_buf_append_json(out, text);
+        print_quoted(text, out);
     }
 }
 

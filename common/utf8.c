@@ -44,6 +44,17 @@ size_t bt_utf8_len(struct bt_str text)
     return range->len;
 }
 
+uint32_t bt_utf8_code(struct bt_str character)
+{
+    static const unsigned char masks[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
+    uint32_t code = (unsigned char)character.ptr[0] & masks[character.len];
+
+    for (size_t i = 1; i < character.len; i++) {
+        code = code << 6 | ((unsigned char)character.ptr[i] & 0x3f);
+    }
+    return code;
+}
+
 bool bt_utf8_is_valid(struct bt_str text)
 {
     while (text.len > 0) {

@@ -9,6 +9,8 @@
 
 /* Bytes of the character that begins text, which is not empty; 0: none does. */
 size_t bt_utf8_len(struct bt_str text);
+/* The code point of one well-formed character. */
+uint32_t bt_utf8_code(struct bt_str character);
 bool bt_utf8_is_valid(struct bt_str text);
 
 #endif

@@ -575,6 +575,18 @@ START_TEST(prints_what_it_reads_back)
 }
 END_TEST
 
+START_TEST(prints_characters_that_yaml_forbids_as_escapes)
+{
+    ck_assert_int_eq(
+        read_yaml(
+            "name: \"\\x7f\\x80\\x85\\x9f\\u2028\\u2029\\ufeff\\uffff é\"\n"),
+        BT_OK);
+    ck_assert_str_eq(settings.name, "\x7f\xc2\x80\xc2\x85\xc2\x9f\xe2\x80\xa8"
+                                    "\xe2\x80\xa9\xef\xbb\xbf\xef\xbf\xbf é");
+    check_round_trip(false);
+}
+END_TEST
+
 START_TEST(masks_secrets)
 {
     struct bt_buf out = {0};
@@ -795,7 +807,8 @@ HARNESS_MAIN_WITH("conf", setup, teardown, begins_with_the_presets,
                   refuses_what_the_subset_leaves_out, survives_deep_nesting,
                   cuts_long_messages_in_bounds, sets_any_setting_by_its_path,
                   sets_lists_as_a_whole_and_by_item, explains_a_bad_path,
-                  prints_what_it_reads_back, masks_secrets,
+                  prints_what_it_reads_back,
+                  prints_characters_that_yaml_forbids_as_escapes, masks_secrets,
                   applies_flags_in_order,
                   lets_the_first_list_flag_replace_the_preset,
                   hands_options_to_their_functions, explains_a_bad_command_line,

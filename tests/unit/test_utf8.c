@@ -65,6 +65,15 @@ START_TEST(a_text_is_valid_when_each_character_is)
 }
 END_TEST
 
+START_TEST(a_character_has_its_code)
+{
+    ck_assert_uint_eq(bt_utf8_code(BT_STR("a")), 'a');
+    ck_assert_uint_eq(bt_utf8_code(BT_STR("\xc2\x82")), 0x82);
+    ck_assert_uint_eq(bt_utf8_code(BT_STR("\xe2\x80\xa8")), 0x2028);
+    ck_assert_uint_eq(bt_utf8_code(BT_STR("\xf4\x8f\xbf\xbf")), 0x10ffff);
+}
+END_TEST
+
 HARNESS_MAIN("utf8", characters_at_the_bounds_have_their_length,
              bytes_outside_the_bounds_are_no_character,
-             a_text_is_valid_when_each_character_is)
+             a_text_is_valid_when_each_character_is, a_character_has_its_code)
