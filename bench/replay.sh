@@ -4,6 +4,8 @@
 set -uo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
+# shellcheck source=deploy/programs.sh
+source "$root/deploy/programs.sh"
 
 if [[ ${1:-} == --help || ${1:-} == -h ]]; then
     cat <<'TEXT'
@@ -19,33 +21,17 @@ TEXT
 fi
 
 build=${BUILD:-$root/build/release}
-folder=$(mktemp -d)
-pids=()
-
-finish() {
-    ((${#pids[@]} > 0)) && kill "${pids[@]}" 2>/dev/null
-    wait
-    rm -rf "$folder"
-}
-trap finish EXIT
-
-free_port() {
-    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
-}
+programs_begin replay
+step="" # what is printed is the report
 
 # start NAME PROGRAM ARGUMENT…: until it says that it is ready
 start() {
-    local name=$1 try
+    local name=$1
     shift
-    : >"$folder/$name.log"
-    "$@" >"$folder/$name.out" 2>"$folder/$name.log" &
-    pids+=($!)
-    for ((try = 0; try < 200; try++)); do
-        grep -q 'ready on' "$folder/$name.log" && return
-        read -rt 0.05 <> <(:)
-    done
+    programs_start "$@" >"$work/$name.out" 2>"$work/$name.log"
+    wait_for 10 "$name" grep -q 'ready on' "$work/$name.log" 2>/dev/null && return
     echo "replay: $name is not ready:" >&2
-    cat "$folder/$name.log" >&2
+    cat "$work/$name.log" >&2
     exit 1
 }
 
@@ -54,7 +40,7 @@ start() {
     exit 2
 }
 
-(umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$folder/agent.key")
+(umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$work/agent.key")
 listen=127.0.0.1:$(free_port)
 admin=127.0.0.1:$(free_port)
 agents=127.0.0.1:$(free_port)
@@ -66,17 +52,14 @@ for role in prefill prefill decode decode; do
     engines+=("$role 127.0.0.1:$port")
 done
 start proxy "$build/proxy/baton-proxy" --listen "$listen" --admin "$admin" \
-    --agents "$agents" --agent-key "$folder/agent.key" --workers 1 \
+    --agents "$agents" --agent-key "$work/agent.key" --workers 1 \
     --connector baton --set log.access=off "${flags[@]}"
 for engine in "${engines[@]}"; do
     read -r role address <<<"$engine"
     start "$role-$address" "$build/agent/engine/baton-engine" --listen "$address" \
-        --role "$role" --agents "$agents" --key-file "$folder/agent.key"
+        --role "$role" --agents "$agents" --key-file "$work/agent.key"
 done
-for ((try = 0; try < 200; try++)); do
-    curl -sf -o "$folder/ready" "http://$listen/ready" && break
-    read -rt 0.05 <> <(:)
-done
+wait_for 10 "all are introduced" curl -sf "http://$listen/ready" 2>/dev/null
 
 (($# > 0)) || set -- --trace "$root/bench/traces/azure_conv_15min.csv" \
     --duration 60s --max-input 16000 --check --samples-above 0 --json -

@@ -6,6 +6,8 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
 # shellcheck source=deploy/packages.sh
 source deploy/packages.sh
+# shellcheck source=deploy/programs.sh
+source deploy/programs.sh
 
 usage() {
     cat <<'TEXT'
@@ -27,7 +29,6 @@ BATON_BUILD=DIR uses the programs of that build folder and builds nothing.
 TEXT
 }
 
-keep=no
 install=yes
 for argument in "$@"; do
     case $argument in
@@ -44,26 +45,9 @@ for argument in "$@"; do
     esac
 done
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/baton-quickstart.XXXXXX")
-pids=()
-step="begin"
+programs_begin quickstart
 
-say() {
-    printf '\n── %s\n' "$1"
-}
-
-# Ends what was started, by its pid.
-end_all() {
-    local pid
-    for pid in "${pids[@]}"; do
-        kill "$pid" 2>/dev/null || true
-    done
-    for pid in "${pids[@]}"; do
-        wait "$pid" 2>/dev/null || true
-    done
-    pids=()
-}
-
+# What to do when a step fails.
 advise() {
     case $step in
     installing*)
@@ -81,73 +65,20 @@ advise() {
     esac
 }
 
-# What to do when a step fails: the logs, then advice.
-on_exit() {
-    local status=$? log
-    if ((status != 0)); then
-        for log in "$work"/*.log; do
-            [[ -s $log ]] || continue
-            echo "── end of $log"
-            tail -25 "$log"
-        done
-        echo "quickstart: failed at: $step" >&2
-        echo "The logs above say why; they stay in $work." >&2
-        advise >&2
-        end_all
-        exit "$status"
-    fi
-    if [[ $keep == no ]]; then
-        end_all
-        rm -rf "$work"
-    fi
-}
-trap on_exit EXIT
-trap 'exit 130' INT TERM
-
-# wait_for SECONDS WHAT COMMAND…: until the command succeeds.
-wait_for() {
-    local end=$((SECONDS + $1)) what=$2 pid
-    shift 2
-    until "$@" >/dev/null 2>&1; do
-        for pid in "${pids[@]}"; do
-            if ! kill -0 "$pid" 2>/dev/null; then
-                echo "a program ended while waiting: $what" >&2
-                return 1
-            fi
-        done
-        if ((SECONDS >= end)); then
-            echo "not within the time: $what" >&2
-            return 1
-        fi
-        sleep 0.1
-    done
-}
-
-# A port that nobody listens on, below those that the system gives out.
-free_port() {
-    local port
-    while :; do
-        port=$((20000 + RANDOM % 12000))
-        if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-            echo "$port"
-            return
-        fi
-    done
-}
-
 # The address in a program's ready line.
 address_of() {
     sed -n 's/^[a-z-]*: ready on \([^ ]*\).*/\1/p' "$1" | head -1
 }
 
 start_engine() {
-    local name=$1 role=$2
-    "$engine" --listen 127.0.0.1:0 --role "$role" --agents "127.0.0.1:$agents" \
-        --key-file "$work/agent.key" --prefill-rate 40000 --decode-step 40000 \
-        >"$work/$name.log" 2>&1 &
-    pids+=($!)
+    local name=$1 role=$2 address
+    programs_start "$engine" --listen 127.0.0.1:0 --role "$role" \
+        --agents "127.0.0.1:$agents" --key-file "$work/agent.key" \
+        --prefill-rate 40000 --decode-step 40000 >"$work/$name.log" 2>&1
     wait_for 20 "$name is ready" grep -q 'ready on' "$work/$name.log"
-    echo "$name: http://$(address_of "$work/$name.log") (pid ${pids[-1]})"
+    address=$(address_of "$work/$name.log")
+    flags+=("--$role" "http://$address")
+    echo "$name: http://$address (pid $!)"
 }
 
 # Milliseconds and rates of the newest handoff, from the admin's JSON: one
@@ -234,6 +165,8 @@ step="starting the engines and the proxy"
 say "starting two prefill engines, two decode engines and the proxy"
 (umask 077 && head -c 32 /dev/urandom | base64 >"$work/agent.key")
 agents=$(free_port)
+admin=127.0.0.1:$(free_port)
+flags=()
 for name in prefill-1 prefill-2; do
     start_engine "$name" prefill
 done
@@ -241,19 +174,13 @@ for name in decode-1 decode-2; do
     start_engine "$name" decode
 done
 
-"$proxy" --listen 127.0.0.1:0 --admin "127.0.0.1:$(free_port)" \
+programs_start "$proxy" --listen 127.0.0.1:0 --admin "$admin" \
     --agents "127.0.0.1:$agents" --agent-key "$work/agent.key" \
-    --connector baton \
-    --prefill "http://$(address_of "$work/prefill-1.log")" \
-    --prefill "http://$(address_of "$work/prefill-2.log")" \
-    --decode "http://$(address_of "$work/decode-1.log")" \
-    --decode "http://$(address_of "$work/decode-2.log")" \
-    >"$work/access.log" 2>"$work/proxy.log" &
-pids+=($!)
+    --connector baton "${flags[@]}" >"$work/access.log" 2>"$work/proxy.log"
 wait_for 20 "the proxy is ready" grep -q 'ready on' "$work/proxy.log"
 address=$(address_of "$work/proxy.log")
 admin=$(sed -n 's/.*ready on.*(admin \([^ ,)]*\).*/\1/p' "$work/proxy.log")
-echo "proxy: http://$address, admin http://$admin (pid ${pids[-1]})"
+echo "proxy: http://$address, admin http://$admin (pid $!)"
 wait_for 30 "prefill and decode engines are introduced" \
     curl -fsS "http://$address/ready"
 echo "ready: every prefill engine was introduced to every decode engine"
@@ -290,7 +217,7 @@ It keeps running:
   curl http://$admin/engines
   logs are in $work
 End it with
-  kill ${pids[*]}
+  kill ${programs_pids[*]}
 TEXT
     disown -a
 else

