@@ -13,10 +13,6 @@
 #include "proxy/auth.h"
 #include "proxy/peers.h"
 
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <openssl/rand.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -29,41 +25,6 @@ static const struct bt_http_conn_options CONN_OPTIONS = {
     .keep_alive_ms = AGENT_HELLO_MS,
     .half_close_is_gone = true,
 };
-
-/* --- the proof --- */
-
-static bool make_nonce(char nonce[AGENT_NONCE_LEN + 1])
-{
-    unsigned char bytes[AGENT_NONCE_LEN / 2];
-
-    if (RAND_bytes(bytes, (int)sizeof(bytes)) != 1) {
-        return false;
-    }
-    bt_str_hex(bytes, sizeof(bytes), nonce);
-    return true;
-}
-
-bool agents_proof(const struct agent_link *link, const char *side,
-                  char proof[AGENT_NONCE_LEN + 1])
-{
-    const struct bt_str key = link->agents->key;
-    char text[2 * AGENT_NONCE_LEN + 16];
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned int digest_len = 0;
-    const int text_len = snprintf(text, sizeof(text), "%s%s%s", side,
-                                  link->peer_nonce, link->nonce);
-
-    if (text_len < 0 || (size_t)text_len >= sizeof(text)) {
-        return false;
-    }
-    if (HMAC(EVP_sha256(), key.ptr, (int)key.len, (const unsigned char *)text,
-             (size_t)text_len, digest, &digest_len) == NULL ||
-        digest_len != AGENT_NONCE_LEN / 2) {
-        return false;
-    }
-    bt_str_hex(digest, digest_len, proof);
-    return true;
-}
 
 /* --- the upgrade --- */
 
@@ -126,29 +87,28 @@ static bool take_nonce(struct agent_link *link, const struct bt_http_head *head)
 {
     const struct bt_str nonce = bt_http_field_get(head, BT_STR("Baton-Nonce"));
 
-    if (nonce.len != AGENT_NONCE_LEN) {
+    if (!bt_nonce_take(nonce, link->nonces.agent)) {
         refuse_http(link, 400, "Content-Type: application/json\r\n",
                     "Baton-Nonce must be 64 hex digits");
         return false;
     }
-    memcpy(link->peer_nonce, nonce.ptr, nonce.len);
-    link->peer_nonce[nonce.len] = '\0';
     return true;
 }
 
 static bool write_fields(struct agent_link *link, struct bt_buf *fields)
 {
-    char proof[AGENT_NONCE_LEN + 1];
+    char proof[BT_PROOF_LEN + 1];
 
-    if (!make_nonce(link->nonce)) {
+    if (!bt_nonce_make(link->nonces.proxy)) {
         return false;
     }
     bt_buf_printf(fields,
                   "Connection: Upgrade\r\nUpgrade: baton-agent/1\r\n"
                   "Baton-Nonce: %s\r\n",
-                  link->nonce);
+                  link->nonces.proxy);
     if (link->agents->key.len > 0) {
-        if (!agents_proof(link, "proxy", proof)) {
+        if (!bt_proof_make(link->agents->key, &link->nonces, BT_PROOF_PROXY,
+                           proof)) {
             return false;
         }
         bt_buf_printf(fields, "Baton-Proof: %s\r\n", proof);

@@ -8,6 +8,7 @@
 
 #include "common/buf.h"
 #include "common/http_conn.h"
+#include "common/proof.h"
 #include "common/stream.h"
 #include "proxy/agents.h"
 #include "proxy/agents_message.h"
@@ -22,7 +23,6 @@
 #define AGENT_HELLO_MS   2000u
 #define AGENT_RIVAL_MS   1000u
 #define AGENT_ORPHAN_MS  11000u /* the agents' 10 s and some */
-#define AGENT_NONCE_LEN  64u    /* hex digits */
 #define AGENT_BOOTS_MAX  HANDOFF_RANKS_MAX
 
 enum agent_role {
@@ -68,9 +68,8 @@ struct agent_link {
     struct bt_stream *stream;  /* from HELLO on */
     struct bt_timer timer;
     char address[BT_ADDR_TEXT_MAX];
-    char nonce[AGENT_NONCE_LEN + 1];      /* ours */
-    char peer_nonce[AGENT_NONCE_LEN + 1]; /* the agent's */
-    struct bt_buf in;                     /* an unfinished line */
+    struct bt_nonces nonces;
+    struct bt_buf in; /* an unfinished line */
     size_t scanned;
     uint64_t heard_ms, up_ms;
     uint64_t heard;       /* reads so far */
@@ -146,9 +145,6 @@ struct agents {
 };
 
 /* --- agents.c --- */
-/* Hex of HMAC-SHA256(key, side | agent's nonce | ours). */
-bool agents_proof(const struct agent_link *link, const char *side,
-                  char proof[AGENT_NONCE_LEN + 1]);
 struct agent_group *agents_find_group(const struct agents *agents,
                                       const char *url);
 

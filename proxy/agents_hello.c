@@ -4,7 +4,6 @@
  */
 #include "proxy/agents_core.h"
 
-#include <openssl/crypto.h>
 #include <stdlib.h>
 
 #define VERSION         1
@@ -36,14 +35,10 @@ static bool proof_is_good(const struct agent_link *link,
                           const struct agent_message *message)
 {
     const struct bt_str proof = agent_message_text(message, AGENT_MEMBER_PROOF);
-    char expected[AGENT_NONCE_LEN + 1];
+    const struct bt_str key = link->agents->key;
 
-    if (link->agents->key.len == 0) {
-        return true;
-    }
-    return proof.len == AGENT_NONCE_LEN &&
-           agents_proof(link, "agent", expected) &&
-           CRYPTO_memcmp(expected, proof.ptr, proof.len) == 0;
+    return key.len == 0 ||
+           bt_proof_is_good(key, &link->nonces, BT_PROOF_AGENT, proof);
 }
 
 static bool read_role(const struct agent_message *message,

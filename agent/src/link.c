@@ -3,7 +3,7 @@
  * reports. Each report is one line; the wire is described in agent/LINK.md.
  *
  *     link.c ---- reports ---> link_conn.c ---- bytes ---> proxy
- *     link_name.c - addresses ---^   link_message.c: lines, proofs
+ *     link_name.c - addresses ---^   link_message.c: lines
  */
 #include "agent/src/link_core.h"
 

@@ -12,7 +12,6 @@
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <openssl/crypto.h>
 #include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -442,7 +441,7 @@ static void send_upgrade(struct bta_link *link)
                   "GET /agent/v1 HTTP/1.1\r\nHost: %s\r\n"
                   "Connection: Upgrade\r\nUpgrade: baton-agent/1\r\n"
                   "Baton-Nonce: %s\r\n\r\n",
-                  is_unix ? "localhost" : link->address, link->nonce);
+                  is_unix ? "localhost" : link->address, link->nonces.agent);
     link->state = BTA_LINK_UPGRADING;
     link_timer(link, BTA_LINK_STEP_US);
     sent = send_raw(link, &text);
@@ -473,33 +472,34 @@ static struct bt_str head_field(struct bt_str head, struct bt_str name)
     return bt_str_span("", 0);
 }
 
+/* Empty: none. */
+static struct bt_str key_of(const struct bta_link *link)
+{
+    const baton_bytes key = link->links->options.key;
+
+    return bt_str_span(key.data, key.length);
+}
+
 static bool proof_is_good(struct bta_link *link, struct bt_str head)
 {
     const struct bt_str nonce = head_field(head, BT_STR("Baton-Nonce"));
     const struct bt_str proof = head_field(head, BT_STR("Baton-Proof"));
-    char expected[BTA_LINK_NONCE_LEN + 1];
 
-    if (nonce.len != BTA_LINK_NONCE_LEN) {
+    if (!bt_nonce_take(nonce, link->nonces.proxy)) {
         return false;
     }
-    memcpy(link->peer_nonce, nonce.ptr, nonce.len);
-    link->peer_nonce[nonce.len] = '\0';
-    if (link->links->options.key.length == 0) {
-        return true;
-    }
-    return proof.len == BTA_LINK_NONCE_LEN &&
-           bta_proof_make(link->links, "proxy", link, expected) &&
-           CRYPTO_memcmp(expected, proof.ptr, proof.len) == 0;
+    return link->links->options.key.length == 0 ||
+           bt_proof_is_good(key_of(link), &link->nonces, BT_PROOF_PROXY, proof);
 }
 
 static void send_hello(struct bta_link *link)
 {
     const struct bta_links_options *const options = &link->links->options;
-    char proof[BTA_LINK_NONCE_LEN + 1] = "";
+    char proof[BT_PROOF_LEN + 1] = "";
     struct bt_buf hello;
 
     if (options->key.length > 0 &&
-        !bta_proof_make(link->links, "agent", link, proof)) {
+        !bt_proof_make(key_of(link), &link->nonces, BT_PROOF_AGENT, proof)) {
         link_fail_plain(link, "the proof cannot be made");
         return;
     }
@@ -705,7 +705,7 @@ static void link_connect(struct bta_link *link)
                                   : "the proxy cannot be reached");
         return;
     }
-    if (!bta_nonce_make(link->nonce)) {
+    if (!bt_nonce_make(link->nonces.agent)) {
         link_fail_plain(link, "no random bytes for the nonce");
         return;
     }

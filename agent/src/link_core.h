@@ -1,6 +1,6 @@
 /*
  * What the parts of the link share: link.c (the set of links and the reports),
- * link_conn.c (one connection's life), link_message.c (lines and proofs),
+ * link_conn.c (one connection's life), link_message.c (lines),
  * link_name.c (names to addresses).
  *
  *     links -> names -> addresses      links -> link, one per address
@@ -13,6 +13,7 @@
 
 #include "agent/src/link.h"
 #include "common/json.h"
+#include "common/proof.h"
 
 #include <sys/socket.h>
 
@@ -20,7 +21,6 @@
 #define BTA_LINK_QUEUE_MAX     (4 * BT_MIB)
 #define BTA_LINK_HEAD_MAX      (8 * BT_KIB)
 #define BTA_LINK_READ          (16 * BT_KIB)
-#define BTA_LINK_NONCE_LEN     64       /* hex digits */
 #define BTA_LINK_STEP_US       2000000u /* connect, upgrade */
 #define BTA_LINK_WELCOME_US    4000000u /* the proxy may ask an older link */
 #define BTA_LINK_BACKOFF_MIN   50u      /* ms */
@@ -67,8 +67,7 @@ struct bta_link {
     struct bta_timer timer; /* back-off, a step's deadline, liveness */
     struct bt_buf in, out;
     size_t scanned; /* bytes of `in` known to hold no line end */
-    char nonce[BTA_LINK_NONCE_LEN + 1];
-    char peer_nonce[BTA_LINK_NONCE_LEN + 1];
+    struct bt_nonces nonces;
 
     uint64_t proxy; /* boot of the proxy; UP only */
     uint32_t lease_ms, ping_ms, dead_ms;
@@ -161,12 +160,5 @@ bool bta_message_hex(const struct bta_message *message, enum bta_member member,
 bool bta_message_id(const struct bta_message *message, baton_id *id_p);
 const char *bta_reason_word(baton_reason reason);
 baton_reason bta_reason_of(struct bt_str word);
-
-/* A fresh nonce as hex; false when the random source fails. */
-bool bta_nonce_make(char nonce[BTA_LINK_NONCE_LEN + 1]);
-/* Hex of HMAC-SHA256(key, side | a | b). */
-bool bta_proof_make(const struct bta_links *links, const char *side,
-                    const struct bta_link *link,
-                    char proof[BTA_LINK_NONCE_LEN + 1]);
 
 #endif

@@ -1,13 +1,7 @@
 /*
- * Lines of the link as messages, and the proof of the shared key. The wire is
- * described in agent/LINK.md.
+ * Lines of the link as messages. The wire is described in agent/LINK.md.
  */
 #include "agent/src/link_core.h"
-
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <openssl/rand.h>
-#include <stdio.h>
 
 static const char *const MEMBER_NAMES[BTA_MEMBERS] = {
     [BTA_MEMBER_TYPE] = "t",          [BTA_MEMBER_HANDOFF] = "handoff",
@@ -130,40 +124,4 @@ baton_reason bta_reason_of(struct bt_str word)
         }
     }
     return BATON_REASON_NONE;
-}
-
-bool bta_nonce_make(char nonce[BTA_LINK_NONCE_LEN + 1])
-{
-    unsigned char bytes[BTA_LINK_NONCE_LEN / 2];
-
-    if (RAND_bytes(bytes, (int)sizeof(bytes)) != 1) {
-        return false;
-    }
-    bt_str_hex(bytes, sizeof(bytes), nonce);
-    return true;
-}
-
-bool bta_proof_make(const struct bta_links *links, const char *side,
-                    const struct bta_link *link,
-                    char proof[BTA_LINK_NONCE_LEN + 1])
-{
-    const baton_bytes key = links->options.key;
-    char text[2 * BTA_LINK_NONCE_LEN + 16];
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned int digest_len = 0;
-    const int text_len = snprintf(text, sizeof(text), "%s%s%s", side,
-                                  link->nonce, link->peer_nonce);
-
-    if (text_len < 0 || (size_t)text_len >= sizeof(text) ||
-        key.length > INT32_MAX) {
-        return false;
-    }
-    if (HMAC(EVP_sha256(), key.data, (int)key.length,
-             (const unsigned char *)text, (size_t)text_len, digest,
-             &digest_len) == NULL ||
-        digest_len != BTA_LINK_NONCE_LEN / 2) {
-        return false;
-    }
-    bt_str_hex(digest, digest_len, proof);
-    return true;
 }

@@ -66,7 +66,7 @@ door() {
 door libevent 'event2?[./]' 'common/(loop|stream[a-z_]*)\.[ch]'
 door llhttp 'llhttp' 'common/http_parse\.c'
 door libyaml 'yaml\.h' 'common/conf_yaml\.c'
-door OpenSSL 'openssl/' 'common/(stream_tls|net|crypto)\.c|proxy/[a-z_]+\.c|agent/src/(link|id|card|wire)[a-z_]*\.[ch]'
+door OpenSSL 'openssl/' 'common/(stream_tls|net|proof)\.c|proxy/[a-z_]+\.c|agent/src/(link|id|card|wire)[a-z_]*\.[ch]'
 door jansson 'jansson' '(proxy|agent/src|agent/engine|bench)/[a-z_]+\.[ch]'
 door libfabric 'rdma/' 'agent/src/(fabric|peer|region|pull|reactor|channel)[a-z_]*\.[ch]|bench/(micro_pull|raw)[a-z_]*\.c'
 door dlopen 'dlfcn' 'agent/src/mem_[a-z]+\.c'

@@ -1,6 +1,7 @@
 foreach(module status log str utf8 arena buf sse metrics)
   baton_unit(test_${module} LIBS bt_base)
 endforeach()
+baton_unit(test_proof LIBS bt_proof)
 
 # jansson is the second opinion here.
 foreach(module json json_splice)
