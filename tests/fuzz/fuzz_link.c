@@ -9,7 +9,7 @@
 #include "agent/src/link.h"
 #include "common/log.h"
 #include "proxy/agents_core.h"
-#include "proxy/control_stats.h"
+#include "tests/support/link_sides.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,107 +30,24 @@ static void check(bool ok)
 
 /* --- the proxy's reader --- */
 
-static void on_order(void *owner, const struct engine *engine,
-                     enum handoff_order order, struct handoff_id id,
-                     enum release_reason reason)
-{
-    agents_order(*(struct agents **)owner, engine, order, id, reason);
-}
-
-static void on_news(void *owner, struct bt_mailbox *worker,
-                    struct control_news *news)
-{
-    (void)owner;
-    (void)worker;
-    free(news);
-}
-
-static void on_unused(void *owner)
-{
-    (void)owner;
-}
-
-static unsigned ranks_of(void *owner, const struct engine *engine)
-{
-    return agents_ranks(*(struct agents **)owner, engine);
-}
-
-static uint64_t now_of(void *owner)
-{
-    (void)owner;
-    return bt_clock_us();
-}
-
-static const struct handoffs_events HANDOFFS_EVENTS = {
-    .on_order = on_order,
-    .on_news = on_news,
-    .on_room = on_unused,
-    .ranks = ranks_of,
-    .now_us = now_of,
-};
-
-struct proxy_side {
-    struct config config;
-    struct pool_conf pool_conf;
-    struct pool pool;
-    struct engine engines[2];
-    struct engine *prefill[1], *decode[1];
-    atomic_bool pair_ready[2];
-    struct registry registry;
-    struct bt_loop *loop;
-    struct bt_metrics *stats;
-    struct agents *agents;
-    struct handoffs *handoffs;
-};
-
-static void open_registry(struct proxy_side *side)
-{
-    side->pool_conf.connector = CONNECTOR_BATON;
-    side->pool.conf = &side->pool_conf;
-    side->prefill[0] = &side->engines[0];
-    side->decode[0] = &side->engines[1];
-    side->pool.prefill = side->prefill;
-    side->pool.decode = side->decode;
-    side->pool.prefill_count = side->pool.decode_count = 1;
-    for (unsigned i = 0; i < 2; i++) {
-        side->engines[i].id = i;
-        side->engines[i].role = i == 0 ? ENGINE_PREFILL : ENGINE_DECODE;
-        side->engines[i].pool = &side->pool;
-        check(bt_url_parse(i == 0 ? "http://a:1" : "http://b:2",
-                           &side->engines[i].url, NULL) == BT_OK);
-    }
-    side->engines[1].pair_ready = side->pair_ready;
-    side->registry.engines = side->engines;
-    side->registry.engine_count = 2;
-    side->registry.pools = &side->pool;
-    side->registry.pool_count = 1;
-}
+static const char *const URLS[] = {"http://a:1", "http://b:2"};
 
 static void open_proxy(struct proxy_side *side)
 {
-    struct agents_options options = {.config = &side->config,
-                                     .registry = &side->registry,
-                                     .boot = 1,
-                                     .on_reading = on_unused,
-                                     .on_room = on_unused};
     const struct handoff_begin begin = {.id = {0x11, 0x22},
                                         .prefill = &side->engines[0]};
 
     side->config.agents.ping_ms = 1000;
     side->config.agents.dead_ms = 3000;
-    open_registry(side);
-    check(bt_loop_open(&side->loop) == BT_OK);
-    side->stats = bt_metrics_open(control_stat_rows, CONTROL_STATS);
-    check(side->stats != NULL);
-    options.loop = side->loop;
-    options.stats = side->stats;
-    check(agents_open(&options, &side->agents) == BT_OK);
-    side->handoffs = handoffs_open(&side->registry, side->stats,
-                                   &HANDOFFS_EVENTS, &side->agents);
-    check(side->handoffs != NULL);
-    agents_set_handoffs(side->agents, side->handoffs);
+    check(proxy_side_open(side, URLS));
+    check(proxy_side_start(side, 1));
     handoffs_begin(side->handoffs, &begin);
     handoffs_decode(side->handoffs, begin.id, &side->engines[1]);
+}
+
+static void on_unused(void *owner)
+{
+    (void)owner;
 }
 
 static const struct bt_stream_events NO_EVENTS = {.on_connected = on_unused};
@@ -174,10 +91,7 @@ static void fuzz_proxy(const uint8_t *data, size_t size)
     }
     close(pair[1]);
     bt_loop_turn(side.loop, 0);
-    agents_close(&side.agents);
-    handoffs_close(&side.handoffs);
-    bt_loop_close(&side.loop);
-    bt_metrics_close(&side.stats);
+    proxy_side_close(&side);
 }
 
 /* --- the agent's reader --- */
@@ -249,25 +163,6 @@ static const struct bta_link_events LINK_EVENTS = {
     .on_peer_down = on_peer_down,
 };
 
-struct agent_side {
-    struct bta_timer turn;
-    struct bta_reactor *reactor;
-};
-
-static void on_turn(struct bta_timer *timer)
-{
-    struct agent_side *const side =
-        bt_container_of(timer, struct agent_side, turn);
-
-    bta_reactor_stop(side->reactor);
-}
-
-static void turn(struct agent_side *side)
-{
-    check(bta_timer_set(side->reactor, &side->turn, 0));
-    bta_reactor_run(side->reactor);
-}
-
 static int listen_unix(char text[64])
 {
     struct sockaddr_un sun = {.sun_family = AF_UNIX};
@@ -286,7 +181,7 @@ static int listen_unix(char text[64])
 
 static void fuzz_agent(const uint8_t *data, size_t size)
 {
-    struct agent_side side = {.turn = {.on_due = on_turn}};
+    struct agent_side side = {.reactor = NULL};
     char address[64];
     const char *const proxies[] = {address};
     const struct bta_links_options options = {
@@ -295,23 +190,21 @@ static void fuzz_agent(const uint8_t *data, size_t size)
     const int listener = listen_unix(address);
     int fd = -1;
 
-    side.reactor = bta_reactor_open();
-    check(side.reactor != NULL);
+    check(agent_side_open(&side));
     links = bta_links_open(side.reactor, &options);
     check(links != NULL);
     for (unsigned i = 0; i < TURNS && fd < 0; i++) {
-        turn(&side);
+        check(agent_side_turn(&side, 0));
         fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     }
     check(fd >= 0);
     send_all(fd, data, size);
     for (unsigned i = 0; i < TURNS; i++) {
-        turn(&side);
+        check(agent_side_turn(&side, 0));
     }
     close(fd);
     bta_links_close(links);
-    bta_timer_clear(side.reactor, &side.turn);
-    bta_reactor_close(side.reactor);
+    agent_side_close(&side);
     close(listener);
     (void)unlink(address + 5);
 }

@@ -10,7 +10,8 @@ if(TARGET baton_proxy)
       ${PROJECT_SOURCE_DIR}/agent/src/link_conn.c
       ${PROJECT_SOURCE_DIR}/agent/src/link_message.c
       ${PROJECT_SOURCE_DIR}/agent/src/link_name.c
-      ${PROJECT_SOURCE_DIR}/agent/src/reactor.c)
+      ${PROJECT_SOURCE_DIR}/agent/src/reactor.c
+      ${PROJECT_SOURCE_DIR}/tests/support/link_sides.c)
   target_include_directories(test_link PRIVATE
       ${PROJECT_SOURCE_DIR}/agent/include)
 endif()

@@ -9,6 +9,7 @@
 #include "proxy/agents_core.h"
 #include "proxy/control_stats.h"
 #include "tests/support/harness.h"
+#include "tests/support/link_sides.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -44,98 +45,16 @@ struct agent {
 };
 
 struct fixture {
-    struct config config;
-    struct pool_conf pool_conf;
-    struct pool pool;
-    struct engine engines[2];
-    struct engine *prefill[1], *decode[1];
-    atomic_bool pair_ready[2];
-    struct registry registry;
-    struct bt_loop *loop;
-    struct bt_metrics *stats;
-    struct agents *agents;
-    struct handoffs *handoffs;
-    struct bta_reactor *reactor;
-    struct bta_timer turn;
+    struct proxy_side proxy;
+    struct agent_side agent;
     struct agent p, d;
     char key_path[64];
-    struct control_news news[8];
-    size_t news_count;
     char address[BT_ADDR_TEXT_MAX];
 };
 
 static struct fixture fx;
 
 /* --- the proxy's side --- */
-
-static void on_order(void *owner, const struct engine *engine,
-                     enum handoff_order order, struct handoff_id id,
-                     enum release_reason reason)
-{
-    (void)owner;
-    agents_order(fx.agents, engine, order, id, reason);
-}
-
-static void on_news(void *owner, struct bt_mailbox *worker,
-                    struct control_news *news)
-{
-    (void)owner;
-    (void)worker;
-    ck_assert_uint_lt(fx.news_count, BT_ARRAY_LEN(fx.news));
-    fx.news[fx.news_count++] = *news;
-    free(news);
-}
-
-static void on_unused(void *owner)
-{
-    (void)owner;
-}
-
-static unsigned ranks_of(void *owner, const struct engine *engine)
-{
-    (void)owner;
-    return agents_ranks(fx.agents, engine);
-}
-
-static uint64_t now_of(void *owner)
-{
-    (void)owner;
-    return bt_clock_us();
-}
-
-static const struct handoffs_events HANDOFFS_EVENTS = {
-    .on_order = on_order,
-    .on_news = on_news,
-    .on_room = on_unused,
-    .ranks = ranks_of,
-    .now_us = now_of,
-};
-
-static void open_registry(void)
-{
-    static const char *const URLS[] = {"http://127.0.0.1:7001",
-                                       "http://127.0.0.1:7002"};
-
-    fx.pool_conf.connector = CONNECTOR_BATON;
-    fx.pool.conf = &fx.pool_conf;
-    fx.prefill[0] = &fx.engines[0];
-    fx.decode[0] = &fx.engines[1];
-    fx.pool.prefill = fx.prefill;
-    fx.pool.decode = fx.decode;
-    fx.pool.prefill_count = fx.pool.decode_count = 1;
-    for (unsigned i = 0; i < 2; i++) {
-        fx.engines[i].id = i;
-        fx.engines[i].role = i == 0 ? ENGINE_PREFILL : ENGINE_DECODE;
-        fx.engines[i].pool = &fx.pool;
-        ck_assert_int_eq(bt_url_parse(URLS[i], &fx.engines[i].url, NULL),
-                         BT_OK);
-    }
-    fx.engines[1].pair_ready = fx.pair_ready;
-    fx.registry.engines = fx.engines;
-    fx.registry.engine_count = 2;
-    fx.registry.pools = &fx.pool;
-    fx.registry.pool_count = 1;
-}
 
 static void write_key(const char *key)
 {
@@ -153,25 +72,15 @@ static char listen_any[] = "127.0.0.1:0";
 
 static void open_proxy(const char *key)
 {
-    const struct agents_options options = {.loop = fx.loop,
-                                           .config = &fx.config,
-                                           .registry = &fx.registry,
-                                           .boot = PROXY_BOOT,
-                                           .stats = fx.stats,
-                                           .on_reading = on_unused,
-                                           .on_room = on_unused};
-
-    fx.config.agents.listen = listen_any;
-    fx.config.agents.key_file = NULL;
+    fx.proxy.config.agents.listen = listen_any;
+    fx.proxy.config.agents.key_file = NULL;
     if (key != NULL) {
         write_key(key);
-        fx.config.agents.key_file = fx.key_path;
+        fx.proxy.config.agents.key_file = fx.key_path;
     }
-    ck_assert_int_eq(agents_open(&options, &fx.agents), BT_OK);
-    fx.handoffs = handoffs_open(&fx.registry, fx.stats, &HANDOFFS_EVENTS, NULL);
-    ck_assert_ptr_nonnull(fx.handoffs);
-    agents_set_handoffs(fx.agents, fx.handoffs);
-    snprintf(fx.address, sizeof(fx.address), "%s", agents_address(fx.agents));
+    ck_assert(proxy_side_start(&fx.proxy, PROXY_BOOT));
+    snprintf(fx.address, sizeof(fx.address), "%s",
+             agents_address(fx.proxy.agents));
 }
 
 /* --- the agent's side --- */
@@ -294,7 +203,7 @@ static void open_agent_at(struct agent *agent, char engine, const char *key,
     if (key != NULL) {
         options.key = (baton_bytes){key, strlen(key)};
     }
-    agent->links = bta_links_open(fx.reactor, &options);
+    agent->links = bta_links_open(fx.agent.reactor, &options);
     ck_assert_ptr_nonnull(agent->links);
 }
 
@@ -305,17 +214,10 @@ static void open_agent(struct agent *agent, char engine, const char *key)
 
 /* --- turns --- */
 
-static void on_turn(struct bta_timer *timer)
-{
-    (void)timer;
-    bta_reactor_stop(fx.reactor);
-}
-
 static void turn(void)
 {
-    ck_assert(bta_timer_set(fx.reactor, &fx.turn, 200));
-    bta_reactor_run(fx.reactor);
-    bt_loop_turn(fx.loop, 0);
+    ck_assert(agent_side_turn(&fx.agent, 200));
+    bt_loop_turn(fx.proxy.loop, 0);
 }
 
 /* Turns both sides until the condition holds; false when it never does. */
@@ -330,36 +232,30 @@ static void turn(void)
 
 static void setup(void)
 {
+    static const char *const URLS[] = {"http://127.0.0.1:7001",
+                                       "http://127.0.0.1:7002"};
+
     memset(&fx, 0, sizeof(fx));
-    fx.config.agents.lease_ms = 30000;
-    fx.config.agents.ping_ms = 100;
+    fx.proxy.config.agents.lease_ms = 30000;
+    fx.proxy.config.agents.ping_ms = 100;
     /* However long the machine stands still, nobody is given up. */
-    fx.config.agents.dead_ms = 60000;
-    open_registry();
-    fx.turn.on_due = on_turn;
-    fx.stats = bt_metrics_open(control_stat_rows, CONTROL_STATS);
-    ck_assert_ptr_nonnull(fx.stats);
-    ck_assert_int_eq(bt_loop_open(&fx.loop), BT_OK);
-    fx.reactor = bta_reactor_open();
-    ck_assert_ptr_nonnull(fx.reactor);
+    fx.proxy.config.agents.dead_ms = 60000;
+    ck_assert(proxy_side_open(&fx.proxy, URLS));
+    ck_assert(agent_side_open(&fx.agent));
 }
 
 /* From now on the proxy waits no longer than this for a silent agent. */
 static void give_up_soon(void)
 {
-    fx.config.agents.dead_ms = 300;
+    fx.proxy.config.agents.dead_ms = 300;
 }
 
 static void teardown(void)
 {
     bta_links_close(fx.p.links);
     bta_links_close(fx.d.links);
-    agents_close(&fx.agents);
-    handoffs_close(&fx.handoffs);
-    bta_timer_clear(fx.reactor, &fx.turn);
-    bta_reactor_close(fx.reactor);
-    bt_loop_close(&fx.loop);
-    bt_metrics_close(&fx.stats);
+    proxy_side_close(&fx.proxy);
+    agent_side_close(&fx.agent);
     if (fx.key_path[0] != '\0') {
         unlink(fx.key_path);
     }
@@ -367,7 +263,7 @@ static void teardown(void)
 
 static int64_t stat_of(enum control_stat stat, const char *label)
 {
-    struct bt_metrics *const all[] = {fx.stats};
+    struct bt_metrics *const all[] = {fx.proxy.stats};
 
     return bt_metrics_sum(
         all, 1, stat,
@@ -479,15 +375,15 @@ static void begin(void)
     const struct handoff_begin request = {.id = ID,
                                           .exchange = 5,
                                           .worker = WORKER,
-                                          .prefill = &fx.engines[0],
+                                          .prefill = &fx.proxy.engines[0],
                                           .tokens = 10};
 
-    handoffs_begin(fx.handoffs, &request);
+    handoffs_begin(fx.proxy.handoffs, &request);
 }
 
 static bool is_held(void)
 {
-    const struct handoff *const handoff = handoffs_find(fx.handoffs, ID);
+    const struct handoff *const handoff = handoffs_find(fx.proxy.handoffs, ID);
 
     return handoff != NULL && (handoff->held & ~handoff->released) != 0;
 }
@@ -498,14 +394,14 @@ START_TEST(links_and_makes_its_engine_routable)
 {
     open_proxy("secret");
     open_agent(&fx.p, 'p', "secret");
-    UNTIL(fx.p.syncs == 1 && atomic_load(&fx.engines[0].is_linked));
+    UNTIL(fx.p.syncs == 1 && atomic_load(&fx.proxy.engines[0].is_linked));
     ck_assert_uint_eq(fx.p.proxy, PROXY_BOOT);
     ck_assert_uint_eq(bta_links_up(fx.p.links), 1);
     ck_assert(bta_links_has(fx.p.links, PROXY_BOOT));
     ck_assert_uint_eq(bta_links_lease_ms(fx.p.links, PROXY_BOOT), 30000);
-    ck_assert_uint_eq(atomic_load(&fx.engines[0].boot), 0xeaa);
-    ck_assert_uint_eq(atomic_load(&fx.engines[0].blocks_total), 100);
-    ck_assert(!atomic_load(&fx.engines[1].is_linked));
+    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0].boot), 0xeaa);
+    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0].blocks_total), 100);
+    ck_assert(!atomic_load(&fx.proxy.engines[1].is_linked));
 }
 END_TEST
 
@@ -541,7 +437,7 @@ START_TEST(refuses_a_malformed_name)
                                                   .events = &LINK_EVENTS,
                                                   .owner = &fx.p};
 
-        ck_assert_ptr_null(bta_links_open(fx.reactor, &options));
+        ck_assert_ptr_null(bta_links_open(fx.agent.reactor, &options));
     }
 }
 END_TEST
@@ -550,8 +446,8 @@ START_TEST(agent_leaves_a_proxy_that_does_not_prove_the_key)
 {
     open_proxy("another");
     open_agent(&fx.p, 'p', "secret");
-    UNTIL(fx.agents->stranger_count == 1);
-    UNTIL(fx.agents->link_count == 0);
+    UNTIL(fx.proxy.agents->stranger_count == 1);
+    UNTIL(fx.proxy.agents->link_count == 0);
     ck_assert_uint_eq(fx.p.syncs, 0);
     ck_assert_int_eq(stat_of(CONTROL_STAT_LINKS_REFUSED, "proof"), 0);
 }
@@ -561,8 +457,8 @@ START_TEST(agent_with_a_key_leaves_a_proxy_without_one)
 {
     open_proxy(NULL);
     open_agent(&fx.p, 'p', "secret");
-    UNTIL(fx.agents->stranger_count == 1);
-    UNTIL(fx.agents->link_count == 0);
+    UNTIL(fx.proxy.agents->stranger_count == 1);
+    UNTIL(fx.proxy.agents->link_count == 0);
     ck_assert_uint_eq(fx.p.syncs, 0);
 }
 END_TEST
@@ -582,7 +478,7 @@ START_TEST(proxy_refuses_an_agent_that_does_not_prove_the_key)
     raw_expect_end(fd);
     close(fd);
     ck_assert_int_eq(stat_of(CONTROL_STAT_LINKS_REFUSED, "proof"), 1);
-    ck_assert(!atomic_load(&fx.engines[0].is_linked));
+    ck_assert(!atomic_load(&fx.proxy.engines[0].is_linked));
 }
 END_TEST
 
@@ -689,7 +585,7 @@ START_TEST(shows_an_agent_of_no_configured_engine_but_does_not_route_it)
              "\"card\":{}}\n");
     raw_send(fd, line);
     raw_expect(fd, "welcome", got, sizeof(got));
-    ck_assert_ptr_null(TAILQ_FIRST(&fx.agents->links)->group);
+    ck_assert_ptr_null(TAILQ_FIRST(&fx.proxy.agents->links)->group);
     ck_assert_int_eq(stat_of(CONTROL_STAT_LINKS, NULL), 1);
     close(fd);
 }
@@ -706,7 +602,7 @@ START_TEST(closes_a_link_that_speaks_garbage)
     raw_expect(fd, "\"code\":\"bad_message\"", got, sizeof(got));
     raw_expect_end(fd);
     close(fd);
-    ck_assert(!atomic_load(&fx.engines[0].is_linked));
+    ck_assert(!atomic_load(&fx.proxy.engines[0].is_linked));
     fd = raw_link('p', 1);
     raw_send(fd, "{\"t\":\"held\",\"handoff\":\"short\"}\n");
     raw_expect(fd, "32 hex digits", got, sizeof(got));
@@ -723,7 +619,7 @@ START_TEST(ignores_and_counts_what_it_does_not_know)
     raw_send(fd, "{\"t\":\"dance\",\"x\":[1,{\"y\":2}]}\n{\"z\":1}\n"
                  "{\"t\":\"peer_ready\",\"engine\":\"?\"}\n");
     UNTIL(stat_of(CONTROL_STAT_MESSAGES_IGNORED, NULL) == 3);
-    ck_assert(atomic_load(&fx.engines[0].is_linked));
+    ck_assert(atomic_load(&fx.proxy.engines[0].is_linked));
     close(fd);
 }
 END_TEST
@@ -769,9 +665,9 @@ START_TEST(gives_up_a_peer_that_is_silent)
 
     open_proxy(NULL);
     fd = raw_link('p', 1);
-    ck_assert(atomic_load(&fx.engines[0].is_linked));
+    ck_assert(atomic_load(&fx.proxy.engines[0].is_linked));
     give_up_soon();
-    UNTIL(!atomic_load(&fx.engines[0].is_linked));
+    UNTIL(!atomic_load(&fx.proxy.engines[0].is_linked));
     ck_assert_int_eq(stat_of(CONTROL_STAT_LINKS_LOST, NULL), 1);
     close(fd);
 }
@@ -788,14 +684,14 @@ START_TEST(keeps_an_idle_link_up_by_pings)
     open_agent(&fx.p, 'p', NULL);
     UNTIL(fx.p.syncs == 1);
     near = fx.p.links->first;
-    far = TAILQ_FIRST(&fx.agents->links);
+    far = TAILQ_FIRST(&fx.proxy.agents->links);
     for (unsigned i = 0; i < 10; i++) {
         near_us = near->heard_us;
         far_ms = far->heard_ms;
         UNTIL(near->heard_us > near_us && far->heard_ms > far_ms);
     }
     ck_assert_uint_eq(fx.p.downs, 0);
-    ck_assert(atomic_load(&fx.engines[0].is_linked));
+    ck_assert(atomic_load(&fx.proxy.engines[0].is_linked));
 }
 END_TEST
 
@@ -805,18 +701,18 @@ START_TEST(delivers_release_renew_and_cancel)
     open_agent(&fx.p, 'p', NULL);
     open_agent(&fx.d, 'd', NULL);
     UNTIL(fx.p.syncs == 1 && fx.d.syncs == 1);
-    agents_order(fx.agents, &fx.engines[0], HANDOFF_ORDER_RENEW, ID,
+    agents_order(fx.proxy.agents, &fx.proxy.engines[0], HANDOFF_ORDER_RENEW, ID,
                  RELEASE_PULLED);
     UNTIL(fx.p.renews == 1);
     ck_assert_uint_eq(fx.p.last_lease_ms, 30000);
-    agents_order(fx.agents, &fx.engines[0], HANDOFF_ORDER_RELEASE, ID,
-                 RELEASE_PULLED);
+    agents_order(fx.proxy.agents, &fx.proxy.engines[0], HANDOFF_ORDER_RELEASE,
+                 ID, RELEASE_PULLED);
     UNTIL(fx.p.releases == 1);
     ck_assert_int_eq(fx.p.last_reason, BATON_REASON_PULLED);
     ck_assert_uint_eq(fx.p.last_id.hi, AGENT_ID.hi);
     ck_assert_uint_eq(fx.p.last_id.lo, AGENT_ID.lo);
-    agents_order(fx.agents, &fx.engines[1], HANDOFF_ORDER_CANCEL, ID,
-                 RELEASE_CANCELLED);
+    agents_order(fx.proxy.agents, &fx.proxy.engines[1], HANDOFF_ORDER_CANCEL,
+                 ID, RELEASE_CANCELLED);
     UNTIL(fx.d.cancels == 1);
     ck_assert_uint_eq(fx.p.cancels, 0);
 }
@@ -845,7 +741,7 @@ START_TEST(drops_reports_to_a_proxy_that_is_not_linked)
     ck_assert(!bta_links_has(fx.p.links, 99));
     ck_assert_uint_eq(bta_links_lease_ms(fx.p.links, 99), 30000);
     bta_links_stats(fx.p.links, 42);
-    UNTIL(atomic_load(&fx.engines[0].blocks_free) == 42);
+    UNTIL(atomic_load(&fx.proxy.engines[0].blocks_free) == 42);
     ck_assert_uint_eq(fx.p.releases, 0);
 }
 END_TEST
@@ -866,19 +762,19 @@ START_TEST(carries_one_handoff_from_held_to_released)
     begin();
     bta_links_held(fx.p.links, PROXY_BOOT, AGENT_ID, 1, 64, 4, 4096, 30000);
     UNTIL(is_held());
-    ck_assert_uint_eq(atomic_load(&fx.engines[0].held_tokens), 64);
-    handoffs_decode(fx.handoffs, ID, &fx.engines[1]);
+    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0].held_tokens), 64);
+    handoffs_decode(fx.proxy.handoffs, ID, &fx.proxy.engines[1]);
     bta_links_pulling(fx.d.links, AGENT_ID);
     bta_links_pulled(fx.d.links, &report);
     UNTIL(fx.p.releases == 1);
     ck_assert_int_eq(fx.p.last_reason, BATON_REASON_PULLED);
-    ck_assert_uint_eq(fx.news_count, 1);
-    ck_assert_int_eq(fx.news[0].kind, NEWS_PULLED);
-    ck_assert_uint_eq(fx.news[0].read_us, 77);
-    ck_assert_str_eq(fx.news[0].provider, "tcp");
+    ck_assert_uint_eq(fx.proxy.news_count, 1);
+    ck_assert_int_eq(fx.proxy.news[0].kind, NEWS_PULLED);
+    ck_assert_uint_eq(fx.proxy.news[0].read_us, 77);
+    ck_assert_str_eq(fx.proxy.news[0].provider, "tcp");
     bta_links_released(fx.p.links, PROXY_BOOT, AGENT_ID, BATON_REASON_PULLED);
-    UNTIL(handoffs_live(fx.handoffs) == 0);
-    ck_assert_uint_eq(atomic_load(&fx.engines[0].held_tokens), 0);
+    UNTIL(handoffs_live(fx.proxy.handoffs) == 0);
+    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0].held_tokens), 0);
 }
 END_TEST
 
@@ -891,11 +787,11 @@ START_TEST(tells_why_a_pull_failed)
     open_agent(&fx.d, 'd', NULL);
     UNTIL(fx.d.syncs == 1);
     begin();
-    handoffs_decode(fx.handoffs, ID, &fx.engines[1]);
+    handoffs_decode(fx.proxy.handoffs, ID, &fx.proxy.engines[1]);
     bta_links_pull_failed(fx.d.links, &report);
-    UNTIL(fx.news_count == 1);
-    ck_assert_int_eq(fx.news[0].kind, NEWS_PULL_FAILED);
-    ck_assert_str_eq(fx.news[0].reason, "lost");
+    UNTIL(fx.proxy.news_count == 1);
+    ck_assert_int_eq(fx.proxy.news[0].kind, NEWS_PULL_FAILED);
+    ck_assert_str_eq(fx.proxy.news[0].reason, "lost");
 }
 END_TEST
 
@@ -906,12 +802,12 @@ START_TEST(reconnects_and_tells_its_state)
     UNTIL(fx.p.syncs == 1);
     begin();
     fx.p.hold = AGENT_ID;
-    agent_link_end(TAILQ_FIRST(&fx.agents->links), "the test cuts it");
+    agent_link_end(TAILQ_FIRST(&fx.proxy.agents->links), "the test cuts it");
     UNTIL(fx.p.downs == 1);
     UNTIL(fx.p.syncs == 2 && is_held());
     UNTIL(fx.p.renews == 1);
     ck_assert_uint_eq(fx.p.releases, 0);
-    ck_assert(atomic_load(&fx.engines[0].is_linked));
+    ck_assert(atomic_load(&fx.proxy.engines[0].is_linked));
 }
 END_TEST
 
@@ -935,10 +831,10 @@ START_TEST(ends_a_hold_that_is_absent_from_the_sync)
     begin();
     bta_links_held(fx.p.links, PROXY_BOOT, AGENT_ID, 1, 64, 4, 4096, 30000);
     UNTIL(is_held());
-    agent_link_end(TAILQ_FIRST(&fx.agents->links), "the test cuts it");
-    UNTIL(fx.p.syncs == 2 && fx.news_count == 1);
-    ck_assert_int_eq(fx.news[0].kind, NEWS_HOLD_ENDED);
-    ck_assert_str_eq(fx.news[0].reason, "gone");
+    agent_link_end(TAILQ_FIRST(&fx.proxy.agents->links), "the test cuts it");
+    UNTIL(fx.p.syncs == 2 && fx.proxy.news_count == 1);
+    ck_assert_int_eq(fx.proxy.news[0].kind, NEWS_HOLD_ENDED);
+    ck_assert_str_eq(fx.proxy.news[0].reason, "gone");
 }
 END_TEST
 
@@ -968,11 +864,11 @@ START_TEST(syncs_thousands_of_records_in_parts)
     options.events = &events;
     write_hello(fx.p.hello, sizeof(fx.p.hello), 'p', 0xaa);
     options.hello = bt_str_of(fx.p.hello);
-    fx.p.links = bta_links_open(fx.reactor, &options);
+    fx.p.links = bta_links_open(fx.agent.reactor, &options);
     ck_assert_ptr_nonnull(fx.p.links);
     UNTIL(fx.p.releases == 2500);
     ck_assert_uint_eq(fx.p.last_id.lo, 2500);
-    ck_assert(!TAILQ_FIRST(&fx.agents->links)->is_syncing);
+    ck_assert(!TAILQ_FIRST(&fx.proxy.agents->links)->is_syncing);
 }
 END_TEST
 
@@ -988,19 +884,19 @@ START_TEST(introduces_prefill_and_decode_to_each_other)
     ck_assert_ptr_nonnull(strstr(fx.d.peer, "{ \"regions\" : [1.50] }"));
     ck_assert_ptr_nonnull(strstr(fx.d.peer, "\"engine\":\"p\""));
     ck_assert_ptr_null(strstr(fx.d.peer, "features"));
-    ck_assert(!atomic_load(&fx.pair_ready[0]));
+    ck_assert(!atomic_load(&fx.proxy.pair_ready[0]));
     bta_links_peer_ready(fx.d.links, "p", 0, 0xaa, "tcp", 12);
-    UNTIL(atomic_load(&fx.pair_ready[0]));
+    UNTIL(atomic_load(&fx.proxy.pair_ready[0]));
     bta_links_peer_failed(fx.d.links, "p", 0, 0xaa, "unreachable");
-    UNTIL(!atomic_load(&fx.pair_ready[0]));
+    UNTIL(!atomic_load(&fx.proxy.pair_ready[0]));
     bta_links_peer_ready(fx.d.links, "p", 0, 0xaa, "tcp", 12);
-    UNTIL(atomic_load(&fx.pair_ready[0]));
+    UNTIL(atomic_load(&fx.proxy.pair_ready[0]));
     give_up_soon();
     bta_links_close(fx.p.links);
     fx.p.links = NULL;
     UNTIL(fx.d.peers_down == 1);
-    ck_assert(!atomic_load(&fx.pair_ready[0]));
-    ck_assert(!atomic_load(&fx.engines[0].is_linked));
+    ck_assert(!atomic_load(&fx.proxy.pair_ready[0]));
+    ck_assert(!atomic_load(&fx.proxy.engines[0].is_linked));
 }
 END_TEST
 
@@ -1034,7 +930,7 @@ START_TEST(does_not_say_peer_down_for_a_link_that_comes_back)
     open_agent(&fx.p, 'p', NULL);
     open_agent(&fx.d, 'd', NULL);
     UNTIL(fx.p.peers_up == 1 && fx.d.peers_up == 1);
-    TAILQ_FOREACH (link, &fx.agents->links, entry) {
+    TAILQ_FOREACH (link, &fx.proxy.agents->links, entry) {
         if (link->hello.role == AGENT_ROLE_PREFILL) {
             break;
         }
@@ -1052,11 +948,11 @@ START_TEST(tells_the_worker_that_its_decode_is_dead)
     open_proxy(NULL);
     fd = raw_link('d', 0xdd);
     begin();
-    handoffs_decode(fx.handoffs, ID, &fx.engines[1]);
+    handoffs_decode(fx.proxy.handoffs, ID, &fx.proxy.engines[1]);
     give_up_soon();
     close(fd);
-    UNTIL(fx.news_count == 1);
-    ck_assert_int_eq(fx.news[0].kind, NEWS_D_LOST);
+    UNTIL(fx.proxy.news_count == 1);
+    ck_assert_int_eq(fx.proxy.news[0].kind, NEWS_D_LOST);
 }
 END_TEST
 
@@ -1072,11 +968,11 @@ START_TEST(frees_the_holds_of_a_prefill_that_restarted)
     UNTIL(is_held());
     give_up_soon();
     close(fd);
-    UNTIL(!atomic_load(&fx.engines[0].is_linked));
+    UNTIL(!atomic_load(&fx.proxy.engines[0].is_linked));
     ck_assert(is_held());
     next = raw_link('p', 2);
     ck_assert(!is_held());
-    ck_assert_uint_eq(atomic_load(&fx.engines[0].boot), 0xe2);
+    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0].boot), 0xe2);
     close(next);
 }
 END_TEST
@@ -1095,7 +991,7 @@ START_TEST(refuses_a_second_engine_of_the_same_name_while_the_first_answers)
     raw_send(fd, line);
     raw_expect(fd, "duplicate_engine", got, sizeof(got));
     ck_assert_uint_eq(fx.p.downs, 0);
-    ck_assert_uint_eq(atomic_load(&fx.engines[0].boot), 0xeaa);
+    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0].boot), 0xeaa);
     close(fd);
 }
 END_TEST
@@ -1107,7 +1003,7 @@ START_TEST(replaces_an_engine_that_no_longer_answers)
     open_proxy(NULL);
     old = raw_link('p', 1);
     fresh = raw_link('p', 2);
-    ck_assert_uint_eq(atomic_load(&fx.engines[0].boot), 0xe2);
+    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0].boot), 0xe2);
     close(old);
     close(fresh);
 }
@@ -1135,13 +1031,13 @@ START_TEST(makes_one_engine_of_ranks_that_a_scheduler_names)
         raw_send(fds[i], line);
         raw_expect(fds[i], "welcome", got, sizeof(got));
     }
-    ck_assert(!atomic_load(&fx.engines[0].is_linked));
+    ck_assert(!atomic_load(&fx.proxy.engines[0].is_linked));
     fds[2] = raw_upgrade();
     raw_send(fds[2], SCHEDULER);
     raw_expect(fds[2], "welcome", got, sizeof(got));
-    ck_assert(atomic_load(&fx.engines[0].is_linked));
-    ck_assert_uint_eq(atomic_load(&fx.engines[0].boot), 0xee);
-    ck_assert_uint_eq(agents_ranks(fx.agents, &fx.engines[0]), 2);
+    ck_assert(atomic_load(&fx.proxy.engines[0].is_linked));
+    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0].boot), 0xee);
+    ck_assert_uint_eq(agents_ranks(fx.proxy.agents, &fx.proxy.engines[0]), 2);
     for (unsigned i = 0; i < 3; i++) {
         close(fds[i]);
     }
@@ -1158,12 +1054,12 @@ START_TEST(cuts_an_agent_that_does_not_read)
     memset(line, ' ', BT_MIB - 1);
     open_proxy(NULL);
     fd = raw_link('p', 1);
-    link = TAILQ_FIRST(&fx.agents->links);
+    link = TAILQ_FIRST(&fx.proxy.agents->links);
     for (unsigned i = 0; i < 64 && link->broken == NULL; i++) {
         agent_link_send(link, bt_str_span(line, BT_MIB - 1));
     }
     ck_assert_ptr_nonnull(link->broken);
-    UNTIL(!atomic_load(&fx.engines[0].is_linked));
+    UNTIL(!atomic_load(&fx.proxy.engines[0].is_linked));
     close(fd);
     free(line);
 }

@@ -1,0 +1,152 @@
+/*
+ * The two sides of the link for tests.
+ */
+#include "tests/support/link_sides.h"
+
+#include "proxy/control_stats.h"
+
+#include <stdlib.h>
+
+static void on_order(void *owner, const struct engine *engine,
+                     enum handoff_order order, struct handoff_id id,
+                     enum release_reason reason)
+{
+    const struct proxy_side *const side = owner;
+
+    agents_order(side->agents, engine, order, id, reason);
+}
+
+static void on_news(void *owner, struct bt_mailbox *worker,
+                    struct control_news *news)
+{
+    struct proxy_side *const side = owner;
+
+    (void)worker;
+    if (side->news_count < PROXY_SIDE_NEWS) {
+        side->news[side->news_count] = *news;
+    }
+    side->news_count++;
+    free(news);
+}
+
+static void on_unused(void *owner)
+{
+    (void)owner;
+}
+
+static unsigned ranks_of(void *owner, const struct engine *engine)
+{
+    const struct proxy_side *const side = owner;
+
+    return agents_ranks(side->agents, engine);
+}
+
+static uint64_t now_of(void *owner)
+{
+    (void)owner;
+    return bt_clock_us();
+}
+
+static const struct handoffs_events HANDOFFS_EVENTS = {
+    .on_order = on_order,
+    .on_news = on_news,
+    .on_room = on_unused,
+    .ranks = ranks_of,
+    .now_us = now_of,
+};
+
+static bool open_registry(struct proxy_side *side, const char *const urls[2])
+{
+    side->pool_conf.connector = CONNECTOR_BATON;
+    side->pool.conf = &side->pool_conf;
+    side->prefill[0] = &side->engines[0];
+    side->decode[0] = &side->engines[1];
+    side->pool.prefill = side->prefill;
+    side->pool.decode = side->decode;
+    side->pool.prefill_count = side->pool.decode_count = 1;
+    for (unsigned i = 0; i < 2; i++) {
+        struct engine *const engine = &side->engines[i];
+
+        engine->id = i;
+        engine->role = i == 0 ? ENGINE_PREFILL : ENGINE_DECODE;
+        engine->pool = &side->pool;
+        if (bt_url_parse(urls[i], &engine->url, NULL) != BT_OK) {
+            return false;
+        }
+    }
+    side->engines[1].pair_ready = side->pair_ready;
+    side->registry.engines = side->engines;
+    side->registry.engine_count = 2;
+    side->registry.pools = &side->pool;
+    side->registry.pool_count = 1;
+    return true;
+}
+
+bool proxy_side_open(struct proxy_side *side, const char *const urls[2])
+{
+    if (!open_registry(side, urls)) {
+        return false;
+    }
+    side->stats = bt_metrics_open(control_stat_rows, CONTROL_STATS);
+    return side->stats != NULL && bt_loop_open(&side->loop) == BT_OK;
+}
+
+bool proxy_side_start(struct proxy_side *side, uint64_t boot)
+{
+    const struct agents_options options = {.loop = side->loop,
+                                           .config = &side->config,
+                                           .registry = &side->registry,
+                                           .boot = boot,
+                                           .stats = side->stats,
+                                           .on_reading = on_unused,
+                                           .on_room = on_unused};
+
+    if (agents_open(&options, &side->agents) != BT_OK) {
+        return false;
+    }
+    side->handoffs =
+        handoffs_open(&side->registry, side->stats, &HANDOFFS_EVENTS, side);
+    if (side->handoffs == NULL) {
+        return false;
+    }
+    agents_set_handoffs(side->agents, side->handoffs);
+    return true;
+}
+
+void proxy_side_close(struct proxy_side *side)
+{
+    agents_close(&side->agents);
+    handoffs_close(&side->handoffs);
+    bt_loop_close(&side->loop);
+    bt_metrics_close(&side->stats);
+}
+
+static void on_turn(struct bta_timer *timer)
+{
+    struct agent_side *const side =
+        bt_container_of(timer, struct agent_side, turn);
+
+    bta_reactor_stop(side->reactor);
+}
+
+bool agent_side_open(struct agent_side *side)
+{
+    side->turn.on_due = on_turn;
+    side->reactor = bta_reactor_open();
+    return side->reactor != NULL;
+}
+
+bool agent_side_turn(struct agent_side *side, uint64_t us)
+{
+    if (!bta_timer_set(side->reactor, &side->turn, us)) {
+        return false;
+    }
+    bta_reactor_run(side->reactor);
+    return true;
+}
+
+void agent_side_close(struct agent_side *side)
+{
+    bta_timer_clear(side->reactor, &side->turn);
+    bta_reactor_close(side->reactor);
+}
