@@ -125,18 +125,24 @@ def add_regions(
     agent: baton.Agent, config: KVCacheConfig, caches: dict[str, torch.Tensor]
 ) -> None:
     """One region for each layer of each group. Layers of different groups may
-    lie in the same memory."""
-    layer = 0
+    lie in the same memory.
+
+    vLLM allocates many layers at once. The lowest of an allocation comes first
+    and with all that lies behind it, so that one registration serves them all.
+    """
+    regions = []
     for number, group in enumerate(config.kv_cache_groups):
         spec = group.kv_cache_spec
         for name in group.layer_names:
-            tensor = caches[name]
+            is_latent = _is_latent(spec, name)
             layout = _layout(
-                tensor, number, layer, spec.block_size, _is_latent(spec, name)
+                caches[name], number, len(regions), spec.block_size, is_latent
             )
-            length = (layout.blocks - 1) * layout.stride + layout.block_bytes
-            agent.region_add(tensor.data_ptr(), length, layout)
-            layer += 1
+            regions.append((caches[name], layout))
+    for tensor, layout in sorted(regions, key=lambda region: region[0].data_ptr()):
+        storage = tensor.untyped_storage()
+        end = storage.data_ptr() + storage.nbytes()
+        agent.region_add(tensor.data_ptr(), end - tensor.data_ptr(), layout)
 
 
 def _isa(dtype: torch.dtype, block_tokens: int, cache_dtype: str) -> str:
