@@ -34,6 +34,7 @@ sys.path.insert(0, str(ROOT / "tests/vllm"))
 import cluster  # noqa: E402
 import httpx  # noqa: E402
 
+WAYS = ("direct", "baton", "direct-nixl", "nixl", "toy")
 STAGES = ("prefill", "decode http and queue", "pull", "first step")
 
 
@@ -116,15 +117,18 @@ def stop(pair: cluster.Pair) -> None:
 def resume(pair: cluster.Pair) -> None:
     for engine in pair.engines:
         engine.signal(signal.SIGCONT)
-    time.sleep(2)  # links and probes notice
+    for engine in pair.engines:
+        engine.wait_ready()
     pair.proxy.wait_ready()
 
 
 def measure(
     pair: cluster.Pair, ways: dict[str, str], args: argparse.Namespace,
-    times: dict[tuple[str, int], list[float]],
+    rounds: dict[tuple[str, int], list[float]],
     stages: dict[int, list[list[float]]], rng: random.Random,
 ) -> None:  # fmt: skip
+    """One round: adds each way's median of each size."""
+    times: dict[tuple[str, int], list[float]] = {}
     with httpx.Client(timeout=300) as client:
         for size in args.sizes:
             for url in ways.values():  # connections, and what is made once
@@ -136,6 +140,8 @@ def measure(
                     split = stages_ms(pair) if way == "baton" else None
                     if split is not None:
                         stages.setdefault(size, []).append(split)
+    for key, spent_ms in times.items():
+        rounds.setdefault(key, []).append(statistics.median(spent_ms))
 
 
 def idle(pair: cluster.Pair, span_s: float = 5.0) -> float:
@@ -145,29 +151,38 @@ def idle(pair: cluster.Pair, span_s: float = 5.0) -> float:
     return 100 * (sum(engine.cpu_s() for engine in pair.engines) - begin) / span_s
 
 
+def differences(these: list[float], those: list[float]) -> list[float]:
+    """Round by round."""
+    return [a - b for a, b in zip(these, those)]
+
+
+def spread(values: list[float], digits: int = 1) -> str:
+    points = (min(values), statistics.median(values), max(values))
+    return " / ".join(f"{value:.{digits}f}" for value in points)
+
+
 def report(
-    args: argparse.Namespace, times: dict[tuple[str, int], list[float]],
+    args: argparse.Namespace, rounds: dict[tuple[str, int], list[float]],
     stages: dict[int, list[list[float]]], idles: dict[str, float],
 ) -> dict[str, Any]:  # fmt: skip
     result: dict[str, Any] = {"model": args.model, "idle": idles, "sizes": {}}
-    print(f"\n{args.model}: p50 of the time to the first token, ms "
-          f"({args.count * args.rounds} prompts each)")  # fmt: skip
+    print(f"\n{args.model}: time to the first token, ms: median over {args.rounds} "
+          f"rounds of each round's median of {args.count}; added and its ratio: "
+          "min / median / max over the rounds")  # fmt: skip
     print("| tokens | direct (Baton's D) | through Baton | added | direct (NIXL's D) "
           "| NIXL, baton-proxy | NIXL, Python proxy | added | added: Baton/NIXL |")  # fmt: skip
     print("|---|---|---|---|---|---|---|---|---|")
     for size in args.sizes:
-        p50 = {
-            way: statistics.median(times[way, size])
-            for way in ("direct", "baton", "direct-nixl", "nixl", "toy")
-        }
-        added = p50["baton"] - p50["direct"]
-        added_toy = p50["toy"] - p50["direct-nixl"]
-        ratio = added / added_toy if added_toy > 0 else float("nan")
-        print(f"| {size} | {p50['direct']:.1f} | {p50['baton']:.1f} | {added:.1f} "
-              f"| {p50['direct-nixl']:.1f} | {p50['nixl']:.1f} | {p50['toy']:.1f} "
-              f"| {added_toy:.1f} | {ratio:.2f} |")  # fmt: skip
-        result["sizes"][size] = {**p50, "added": added, "added_toy": added_toy,
-                                 "ratio": ratio}  # fmt: skip
+        by_way = {way: rounds[way, size] for way in WAYS}
+        mid = {way: statistics.median(values) for way, values in by_way.items()}
+        added = differences(by_way["baton"], by_way["direct"])
+        added_toy = differences(by_way["toy"], by_way["direct-nixl"])
+        ratios = [a / b for a, b in zip(added, added_toy)]
+        print(f"| {size} | {mid['direct']:.1f} | {mid['baton']:.1f} | {spread(added)} "
+              f"| {mid['direct-nixl']:.1f} | {mid['nixl']:.1f} | {mid['toy']:.1f} "
+              f"| {spread(added_toy)} | {spread(ratios, 2)} |")  # fmt: skip
+        result["sizes"][size] = {**by_way, "added": added, "added_toy": added_toy,
+                                 "ratio": ratios}  # fmt: skip
     print("\n| tokens | " + " | ".join(STAGES) + " |\n|---|---|---|---|---|")
     for size, rows in sorted(stages.items()):
         medians = [statistics.median(column) for column in zip(*rows)]
@@ -196,7 +211,7 @@ def main() -> None:
     zygote = cluster.Zygote(folder)
     baton = cluster.Pair(folder, args.model, **dict(options))
     nixl = Nixl(folder / "nixl", args.model, **dict(options))
-    times: dict[tuple[str, int], list[float]] = {}
+    rounds: dict[tuple[str, int], list[float]] = {}
     stages: dict[int, list[list[float]]] = {}
     idles: dict[str, float] = {}
     ways = (
@@ -216,10 +231,10 @@ def main() -> None:
                     name = "NIXL" if pair is nixl else "Baton"
                     pair.settle()
                     idles[name] = idle(pair)
-                measure(pair, urls, args, times, stages, rng)
+                measure(pair, urls, args, rounds, stages, rng)
                 stop(pair)
                 print(f"round {number + 1}: {', '.join(urls)}", flush=True)
-        result = report(args, times, stages, idles)
+        result = report(args, rounds, stages, idles)
         if args.json is not None:
             args.json.write_text(json.dumps(result, indent=2) + "\n")
     finally:
