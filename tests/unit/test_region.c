@@ -68,6 +68,29 @@ START_TEST(many_layouts_share_one_registered_memory)
 }
 END_TEST
 
+START_TEST(a_layout_that_is_not_all_inside_is_registered_anew)
+{
+    const baton_layout first = layout_of(0, 0);
+    const baton_layout behind = layout_of(0, 1);
+    const baton_layout across = layout_of(0, 2);
+    const baton_layout again = layout_of(1, 3);
+
+    ck_assert_int_eq(add(memory + BYTES, 2 * BLOCKS * BYTES, &first), BATON_OK);
+    /* Just inside its end; one block across it; inside that one. */
+    ck_assert_int_eq(
+        add(memory + (BLOCKS + 1) * BYTES, BLOCKS * BYTES, &behind), BATON_OK);
+    ck_assert_uint_eq(regions.memory_count, 1);
+    ck_assert_int_eq(
+        add(memory + (BLOCKS + 2) * BYTES, BLOCKS * BYTES, &across), BATON_OK);
+    ck_assert_uint_eq(regions.memory_count, 2);
+    ck_assert_int_eq(add(memory + (BLOCKS + 2) * BYTES, BLOCKS * BYTES, &again),
+                     BATON_OK);
+    ck_assert_uint_eq(regions.memory_count, 2);
+    ck_assert_uint_eq(bta_region_target(&regions.items[1]).at, BLOCKS * BYTES);
+    ck_assert_uint_eq(bta_region_target(&regions.items[2]).at, 0);
+}
+END_TEST
+
 START_TEST(the_same_layer_and_kind_twice_is_refused)
 {
     const baton_layout layout = layout_of(0, 0);
@@ -268,6 +291,7 @@ END_TEST
 
 HARNESS_MAIN_WITH("region", setup, teardown,
                   many_layouts_share_one_registered_memory,
+                  a_layout_that_is_not_all_inside_is_registered_anew,
                   the_same_layer_and_kind_twice_is_refused,
                   layouts_that_do_not_fit_are_refused, a_missing_group_is_seen,
                   a_digest_covers_every_region_of_its_group,

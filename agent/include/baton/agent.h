@@ -178,8 +178,9 @@ baton_status baton_agent_open(const baton_options *options,
 /* Ends reads in flight, says goodbye, frees everything. NULL is fine; in the
  * child of a fork, which has a useless copy, nothing is done. */
 void baton_agent_close(baton_agent *agent);
-/* Registers blocks, between open and start. Regions may alias one memory; they
- * are known by (base, stride, length). The memory must outlive the agent. */
+/* Registers blocks, between open and start. Regions may alias; the memory must
+ * outlive the agent. All of `length` is registered, once: where it is longer
+ * than the blocks need, later regions inside it share the registration. */
 baton_status baton_region_add(baton_agent *agent, void *base, uint64_t length,
                               baton_memory memory, int device,
                               const baton_layout *layout);
