@@ -33,8 +33,9 @@ struct hold {
     uint32_t slot;
     bool is_ready;
     uint64_t waiting; /* ranks whose RELEASED is still to come */
-    uint32_t *blocks; /* held; NULL while open */
+    uint32_t *blocks; /* held, of all groups; NULL while open */
     uint32_t block_count;
+    baton_blocks groups[MODEL_GROUPS_MAX]; /* parts of blocks */
     uint64_t tokens;
     uint64_t since_us;
 };
@@ -47,6 +48,7 @@ struct handoff {
     uint32_t lease_ms;
     bool has_checksum;
     uint32_t tp;
+    uint32_t group_count;
     struct rank *ranks;
     struct hold *holds;
     uint32_t *slots; /* free ones, a stack */
@@ -173,21 +175,27 @@ void hold_break(struct hold **hold)
 }
 
 /* Makes the hold the owner of a reference to each block. */
-static bool keep_blocks(struct hold *hold, const uint32_t *blocks,
+static bool keep_blocks(struct hold *hold, const baton_blocks *groups,
                         uint64_t tokens)
 {
-    struct kv *const kv = hold->handoff->kv;
-    const uint32_t count = kv_blocks_for(kv, tokens);
+    struct handoff *const handoff = hold->handoff;
+    size_t count = 0;
 
-    hold->blocks = calloc(count, sizeof(*hold->blocks));
+    for (uint32_t i = 0; i < handoff->group_count; i++) {
+        count += groups[i].count;
+    }
+    hold->blocks = count == 0 ? NULL : calloc(count, sizeof(*hold->blocks));
     if (hold->blocks == NULL) {
         return false;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        hold->blocks[i] = blocks[i];
-        kv_hold(kv, blocks[i]);
+    for (uint32_t i = 0; i < handoff->group_count; i++) {
+        hold->groups[i] =
+            (baton_blocks){hold->blocks + hold->block_count, groups[i].count};
+        for (size_t j = 0; j < groups[i].count; j++) {
+            kv_hold(handoff->kv, groups[i].ids[j]);
+            hold->blocks[hold->block_count++] = groups[i].ids[j];
+        }
     }
-    hold->block_count = count;
     hold->tokens = tokens;
     return true;
 }
@@ -197,14 +205,14 @@ static bool keep_blocks(struct hold *hold, const uint32_t *blocks,
 static bool make_ready(struct hold *hold, uint64_t *digests)
 {
     struct handoff *const handoff = hold->handoff;
-    const baton_blocks group = {hold->blocks, hold->block_count};
 
     for (uint32_t i = 0; i < handoff->tp; i++) {
         uint64_t *const own =
             digests == NULL ? NULL : digests + (size_t)i * hold->block_count;
         const baton_status status = baton_hold_ready(
-            handoff->ranks[i].agent, hold->id, &group, 1, hold->tokens,
-            handoff->lease_ms, own, own == NULL ? 0 : hold->block_count);
+            handoff->ranks[i].agent, hold->id, hold->groups,
+            handoff->group_count, hold->tokens, handoff->lease_ms, own,
+            own == NULL ? 0 : hold->block_count);
 
         if (status != BATON_OK) {
             bt_log(BT_LOG_WARN, OBJECT, "rank %" PRIu32 " lost its hold: %s", i,
@@ -222,7 +230,6 @@ static enum bt_status write_params(const struct hold *hold,
                                    struct bt_buf *params)
 {
     struct handoff *const handoff = hold->handoff;
-    const baton_blocks group = {hold->blocks, hold->block_count};
     const size_t digest_count =
         digests == NULL ? 0 : (size_t)handoff->tp * hold->block_count;
     baton_bytes infos[HANDOFF_RANKS_MAX];
@@ -240,9 +247,10 @@ static enum bt_status write_params(const struct hold *hold,
         if (cap > PARAMS_MAX || !bt_buf_reserve(params, cap)) {
             return BT_ERR_NOMEM;
         }
-        status = baton_params_write(
-            infos, handoff->tp, hold->id, hold->slot, &group, 1, hold->tokens,
-            digests, digest_count, bt_buf_tail(params), cap, &length);
+        status = baton_params_write(infos, handoff->tp, hold->id, hold->slot,
+                                    hold->groups, handoff->group_count,
+                                    hold->tokens, digests, digest_count,
+                                    bt_buf_tail(params), cap, &length);
         if (status == BATON_ERR_SPACE && length <= cap) {
             length = cap * 2;
         }
@@ -256,7 +264,7 @@ static enum bt_status write_params(const struct hold *hold,
     return BT_OK;
 }
 
-enum bt_status hold_offer(struct hold **hold, const uint32_t *blocks,
+enum bt_status hold_offer(struct hold **hold, const baton_blocks *groups,
                           uint64_t tokens, struct bt_buf *params)
 {
     struct hold *const self = *hold;
@@ -265,7 +273,7 @@ enum bt_status hold_offer(struct hold **hold, const uint32_t *blocks,
     uint64_t *digests = NULL;
 
     *hold = NULL;
-    if (!keep_blocks(self, blocks, tokens)) {
+    if (!keep_blocks(self, groups, tokens)) {
         hold_break(&(struct hold *){self});
         return BT_ERR_NOMEM;
     }
@@ -431,13 +439,12 @@ void handoff_poll(struct handoff *handoff)
 enum bt_status pull_start(struct handoff *handoff, const struct pull_ask *ask,
                           struct pull *pull)
 {
-    const baton_blocks group = {ask->blocks, ask->block_count};
     baton_pull_request request = {
         .size = sizeof(request),
         .handoff = ask->handoff,
         .params = {ask->params.ptr, ask->params.len},
-        .groups = &group,
-        .group_count = 1,
+        .groups = ask->groups,
+        .group_count = handoff->group_count,
         .have_tokens = ask->have_tokens,
         .tag = ++handoff->next_tag,
     };
@@ -493,25 +500,29 @@ static void on_agent_log(void *arg, int level, const char *text)
     bt_log(own, "agent", "%s", text);
 }
 
+static const baton_kind KINDS[] = {
+    [KV_K] = BATON_KIND_K,
+    [KV_V] = BATON_KIND_V,
+    [KV_BOTH] = BATON_KIND_KV,
+    [KV_LATENT] = BATON_KIND_LATENT,
+};
+
+/* The first region's length is the whole memory of the rank, so that this is
+ * registered once and all others lie inside it. */
 static baton_status add_regions(struct handoff *handoff, struct rank *rank)
 {
-    const struct model *const model = kv_model(handoff->kv);
-    const uint32_t count = model->layers * model->kinds;
+    const uint32_t count = kv_region_count(handoff->kv);
 
     for (uint32_t i = 0; i < count; i++) {
-        const uint32_t layer = i / model->kinds;
-        const uint32_t kind = i % model->kinds;
-        const struct kv_region region =
-            kv_region(handoff->kv, rank->number, layer, kind);
+        const struct kv_region region = kv_region(handoff->kv, rank->number, i);
         const baton_layout layout = {
             .size = sizeof(layout),
-            .layer = layer,
-            .kind = model->is_latent ? BATON_KIND_LATENT
-                    : kind == 0      ? BATON_KIND_K
-                                     : BATON_KIND_V,
-            .heads = model->is_latent ? 0 : region.heads,
+            .group = region.group,
+            .layer = region.layer,
+            .kind = KINDS[region.kind],
+            .heads = region.kind == KV_LATENT ? 0 : region.heads,
             .block_tokens = kv_block_tokens(handoff->kv),
-            .token_bytes = model->slice_bytes,
+            .token_bytes = region.token_bytes,
             .head_major = 1,
             .blocks = kv_counts(handoff->kv).total,
             .stride = region.block_bytes,
@@ -616,6 +627,7 @@ enum bt_status handoff_open(const struct handoff_options *options,
     handoff->events = events;
     handoff->owner = owner;
     handoff->tp = options->tp;
+    handoff->group_count = kv_model(options->kv)->group_count;
     handoff->has_checksum = agent.checksum != 0;
     handoff->lease_ms = options->lease_ms == 0 && agent.proxy_count == 0
                             ? LEASE_ALONE
@@ -689,12 +701,32 @@ static struct hold *newest_ready(const struct handoff *handoff)
     return hold;
 }
 
-static void say_reused(const struct hold *hold, const uint32_t *ids,
-                       size_t count)
+static void say_reused(const struct hold *hold, uint32_t group,
+                       const uint32_t *ids, size_t count)
 {
     for (uint32_t i = 0; i < hold->handoff->tp; i++) {
-        (void)baton_blocks_reused(hold->handoff->ranks[i].agent, 0, ids, count);
+        (void)baton_blocks_reused(hold->handoff->ranks[i].agent, group, ids,
+                                  count);
     }
+}
+
+static void say_all_reused(const struct hold *hold)
+{
+    for (uint32_t i = 0; i < hold->handoff->group_count; i++) {
+        say_reused(hold, i, hold->groups[i].ids, hold->groups[i].count);
+    }
+}
+
+/* The group whose block `id` points to in the hold's list. */
+static uint32_t group_of(const struct hold *hold, const uint32_t *id)
+{
+    size_t end = hold->groups[0].count;
+    uint32_t group = 0;
+
+    while ((size_t)(id - hold->blocks) >= end) {
+        end += hold->groups[++group].count;
+    }
+    return group;
 }
 
 bool handoff_free_early(struct handoff *handoff, bool with_break)
@@ -707,7 +739,7 @@ bool handoff_free_early(struct handoff *handoff, bool with_break)
     if (with_break) {
         break_ranks(hold, 0, handoff->tp);
     } else {
-        say_reused(hold, hold->blocks, hold->block_count);
+        say_all_reused(hold);
     }
     for (uint32_t i = 0; i < hold->block_count; i++) {
         const uint32_t id = hold->blocks[i];
@@ -744,7 +776,7 @@ bool handoff_reuse_block(struct handoff *handoff, bool is_silent)
         return false;
     }
     if (!is_silent) {
-        say_reused(hold, id, 1);
+        say_reused(hold, group_of(hold, id), id, 1);
     }
     kv_forget(handoff->kv, *id);
     kv_scribble(handoff->kv, *id);

@@ -69,8 +69,7 @@ struct pull {
 struct pull_ask {
     baton_id handoff;
     struct bt_str params;
-    const uint32_t *blocks; /* of the tokens behind have_tokens */
-    uint32_t block_count;
+    const baton_blocks *groups; /* of the tokens behind have_tokens */
     uint64_t have_tokens;
 };
 
@@ -102,14 +101,16 @@ void handoff_stats(struct handoff *handoff, uint32_t rank,
 BT_MUST_CHECK enum bt_status hold_open(struct handoff *handoff, baton_id id,
                                        uint64_t owner, struct hold **hold_p);
 /*
- * The blocks of `tokens` tokens are written. Appends the params for D to
+ * The blocks of `tokens` tokens are written; `groups` has those of each group
+ * of the model, of a window only what is seen of it. Appends the params for D
+ * to
  * `params`; the hold then keeps the blocks until every rank reported RELEASED
  * and frees itself. On failure it is gone, or ends by itself likewise, and
  * nothing may be offered. *hold is nulled either way.
  */
 BT_MUST_CHECK enum bt_status hold_offer(struct hold **hold,
-                                        const uint32_t *blocks, uint64_t tokens,
-                                        struct bt_buf *params);
+                                        const baton_blocks *groups,
+                                        uint64_t tokens, struct bt_buf *params);
 /* Preempted or aborted before it was offered. NULL is fine. */
 void hold_break(struct hold **hold);
 

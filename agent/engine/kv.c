@@ -14,9 +14,10 @@
 #define MEMORY_MAX  ((uint64_t)1 << 42)
 #define SCRIBBLE    0xa5
 #define FLIPPED_BIT 0x10
+#define GOLDEN      0x9e3779b97f4a7c15U
 
 struct block {
-    uint64_t history; /* of its content, where is_known */
+    uint64_t key; /* of its content, where is_known */
     uint32_t refs;
     uint32_t holds;
     uint32_t prev, next; /* in the free list */
@@ -30,8 +31,12 @@ struct kv {
     uint32_t block_tokens;
     uint32_t tp;
     uint32_t rank_heads;
+    uint32_t kinds;        /* regions of a layer: 1 when packed or latent */
+    uint32_t slots;        /* layers of a group */
+    uint32_t token_bytes;  /* of one head in one region */
     uint64_t block_bytes;  /* of one layer and kind on one rank */
     uint64_t region_bytes; /* of all its blocks */
+    uint64_t rank_bytes;
     char *memory;
     uint64_t memory_bytes;
     struct block *blocks;
@@ -85,16 +90,21 @@ static void list_insert(struct kv *kv, uint32_t id)
 
 /* --- the index --- */
 
-static uint32_t *bucket_of(const struct kv *kv, uint64_t history)
+static uint64_t key_of(uint32_t group, uint64_t history)
 {
-    return &kv->buckets[(uint32_t)(history >> 32) & kv->bucket_mask];
+    return history + group * GOLDEN;
 }
 
-static uint32_t index_find(const struct kv *kv, uint64_t history)
+static uint32_t *bucket_of(const struct kv *kv, uint64_t key)
 {
-    uint32_t id = *bucket_of(kv, history);
+    return &kv->buckets[(uint32_t)(key >> 32) & kv->bucket_mask];
+}
 
-    while (id != NONE && kv->blocks[id].history != history) {
+static uint32_t index_find(const struct kv *kv, uint64_t key)
+{
+    uint32_t id = *bucket_of(kv, key);
+
+    while (id != NONE && kv->blocks[id].key != key) {
         id = kv->blocks[id].chain;
     }
     return id;
@@ -102,7 +112,7 @@ static uint32_t index_find(const struct kv *kv, uint64_t history)
 
 static void index_remove(struct kv *kv, uint32_t id)
 {
-    uint32_t *at = bucket_of(kv, kv->blocks[id].history);
+    uint32_t *at = bucket_of(kv, kv->blocks[id].key);
 
     while (*at != id) {
         at = &kv->blocks[*at].chain;
@@ -138,14 +148,14 @@ static void init_blocks(struct kv *kv)
 
 static enum bt_status map_memory(struct kv *kv)
 {
-    const uint64_t regions =
-        (uint64_t)kv->tp * kv->model.layers * kv->model.kinds;
+    const uint64_t regions = (uint64_t)kv->slots * kv->kinds;
     void *memory;
 
-    if (kv->region_bytes > MEMORY_MAX / regions) {
+    if (kv->region_bytes > MEMORY_MAX / regions / kv->tp) {
         return BT_ERR_RANGE;
     }
-    kv->memory_bytes = kv->region_bytes * regions;
+    kv->rank_bytes = kv->region_bytes * regions;
+    kv->memory_bytes = kv->rank_bytes * kv->tp;
     memory = mmap(NULL, kv->memory_bytes, PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
@@ -173,8 +183,11 @@ enum bt_status kv_open(const struct kv_options *options, struct kv **kv_p)
     kv->block_tokens = options->block_tokens;
     kv->tp = options->tp;
     kv->rank_heads = kv->model.is_latent ? 1 : kv->model.heads / options->tp;
+    kv->kinds = options->is_packed ? 1 : kv->model.kinds;
+    kv->slots = kv->model.layers / kv->model.group_count;
+    kv->token_bytes = kv->model.slice_bytes * (kv->model.kinds / kv->kinds);
     kv->block_bytes =
-        (uint64_t)kv->rank_heads * kv->block_tokens * kv->model.slice_bytes;
+        (uint64_t)kv->rank_heads * kv->block_tokens * kv->token_bytes;
     kv->region_bytes = kv->block_bytes * kv->block_count;
     while (buckets < kv->block_count) {
         buckets *= 2;
@@ -235,23 +248,39 @@ struct kv_counts kv_counts(const struct kv *kv)
                               kv->held_count};
 }
 
-static char *region_base(const struct kv *kv, uint32_t rank, uint32_t layer,
-                         uint32_t kind)
+uint32_t kv_region_count(const struct kv *kv)
 {
-    const uint64_t number =
-        ((uint64_t)rank * kv->model.layers + layer) * kv->model.kinds + kind;
-
-    return kv->memory + number * kv->region_bytes;
+    return kv->model.layers * kv->kinds;
 }
 
-struct kv_region kv_region(const struct kv *kv, uint32_t rank, uint32_t layer,
-                           uint32_t kind)
+static enum kv_kind kind_of(const struct kv *kv, uint32_t kind)
 {
+    if (kv->model.is_latent) {
+        return KV_LATENT;
+    }
+    if (kv->kinds == 1) {
+        return KV_BOTH;
+    }
+    return kind == 0 ? KV_K : KV_V;
+}
+
+struct kv_region kv_region(const struct kv *kv, uint32_t rank, uint32_t number)
+{
+    const uint32_t layer = number / kv->kinds;
+    const uint32_t kind = number % kv->kinds;
+    const uint32_t slot = layer / kv->model.group_count;
+    const uint64_t offset =
+        ((uint64_t)slot * kv->kinds + kind) * kv->region_bytes;
+
     return (struct kv_region){
-        .base = region_base(kv, rank, layer, kind),
-        .length = kv->region_bytes,
+        .layer = layer,
+        .group = layer % kv->model.group_count,
+        .kind = kind_of(kv, kind),
+        .base = kv->memory + rank * kv->rank_bytes + offset,
+        .length = kv->rank_bytes - offset,
         .block_bytes = kv->block_bytes,
         .heads = kv->rank_heads,
+        .token_bytes = kv->token_bytes,
     };
 }
 
@@ -314,33 +343,30 @@ void kv_unhold(struct kv *kv, uint32_t id)
 
 /* --- content --- */
 
-uint32_t kv_match(struct kv *kv, const uint64_t *histories, uint32_t count,
-                  uint32_t *ids)
+bool kv_find(const struct kv *kv, uint32_t group, uint64_t history,
+             uint32_t *id_p)
 {
-    uint32_t found = 0;
+    const uint32_t id = index_find(kv, key_of(group, history));
 
-    while (found < count) {
-        const size_t last = (size_t)(found + 1) * kv->block_tokens - 1;
-        const uint32_t id = index_find(kv, histories[last]);
-
-        if (id == NONE) {
-            break;
-        }
-        kv_ref(kv, id);
-        ids[found++] = id;
+    if (id == NONE) {
+        return false;
     }
-    return found;
+    if (id_p != NULL) {
+        *id_p = id;
+    }
+    return true;
 }
 
-void kv_publish(struct kv *kv, uint32_t id, uint64_t history)
+void kv_publish(struct kv *kv, uint32_t id, uint32_t group, uint64_t history)
 {
+    const uint64_t key = key_of(group, history);
     struct block *const block = &kv->blocks[id];
-    uint32_t *const bucket = bucket_of(kv, history);
+    uint32_t *const bucket = bucket_of(kv, key);
 
-    if (block->is_known || index_find(kv, history) != NONE) {
+    if (block->is_known || index_find(kv, key) != NONE) {
         return;
     }
-    block->history = history;
+    block->key = key;
     block->chain = *bucket;
     *bucket = id;
     block->is_known = true;
@@ -356,65 +382,90 @@ void kv_forget(struct kv *kv, uint32_t id)
     kv->cached_count -= kv->blocks[id].refs == 0;
 }
 
-static char *slice_at(const struct kv *kv, uint32_t rank, uint32_t id,
-                      uint32_t place)
-{
-    /* A rank's memory and a token's places are both in the order layer,
-     * kind, head; the rank's regions begin where its first place is. */
-    const uint32_t pair = place / kv->rank_heads;
-    const uint32_t head = place % kv->rank_heads;
+/* Where one slice of a token is: the places of a group's token on one rank
+ * are numbered in the order of its layers, kind, head. */
+struct place {
+    uint32_t slot, kind, head;
+};
 
-    return region_base(kv, rank, pair / kv->model.kinds,
-                       pair % kv->model.kinds) +
-           id * kv->block_bytes +
-           (uint64_t)head * kv->block_tokens * kv->model.slice_bytes;
-}
-
-/* Number of a rank's local place among all places of a token. */
-static uint32_t global_place(const struct kv *kv, uint32_t rank, uint32_t local)
+static struct place place_of(const struct kv *kv, uint32_t local)
 {
     const uint32_t pair = local / kv->rank_heads;
-    const uint32_t first = kv->model.is_latent ? 0 : rank * kv->rank_heads;
 
-    return pair * kv->model.heads + first + local % kv->rank_heads;
+    return (struct place){.slot = pair / kv->model.kinds,
+                          .kind = pair % kv->model.kinds,
+                          .head = local % kv->rank_heads};
 }
 
-void kv_write(struct kv *kv, uint32_t id, uint64_t position, uint64_t history)
+static char *slice_at(const struct kv *kv, uint32_t rank, uint32_t id,
+                      struct place place, uint64_t position)
 {
-    const uint32_t places = kv->model.layers * kv->model.kinds * kv->rank_heads;
-    const uint64_t offset = position % kv->block_tokens * kv->model.slice_bytes;
+    const uint64_t token = position % kv->block_tokens;
+    const uint64_t region =
+        (uint64_t)place.slot * kv->kinds + place.kind % kv->kinds;
+    const uint64_t side = place.kind / kv->kinds; /* of a packed pair */
+
+    return kv->memory + rank * kv->rank_bytes + region * kv->region_bytes +
+           id * kv->block_bytes +
+           ((uint64_t)place.head * kv->block_tokens + token) * kv->token_bytes +
+           side * kv->model.slice_bytes;
+}
+
+/* The slice's number among all of a token. */
+static uint32_t global_place(const struct kv *kv, uint32_t rank, uint32_t group,
+                             struct place place)
+{
+    const uint32_t first = kv->model.is_latent ? 0 : rank * kv->rank_heads;
+
+    return model_place(&kv->model, place.slot * kv->model.group_count + group,
+                       place.kind, first + place.head);
+}
+
+static uint32_t places_of(const struct kv *kv)
+{
+    return kv->slots * kv->model.kinds * kv->rank_heads;
+}
+
+void kv_write(struct kv *kv, uint32_t id, uint32_t group, uint64_t position,
+              uint64_t history)
+{
+    const uint32_t count = places_of(kv);
 
     for (uint32_t rank = 0; rank < kv->tp; rank++) {
-        for (uint32_t i = 0; i < places; i++) {
+        for (uint32_t i = 0; i < count; i++) {
+            const struct place place = place_of(kv, i);
+
             model_slice_write(&kv->model, history, position,
-                              global_place(kv, rank, i),
-                              slice_at(kv, rank, id, i) + offset);
+                              global_place(kv, rank, group, place),
+                              slice_at(kv, rank, id, place, position));
         }
     }
 }
 
 static uint64_t read_rank(const struct kv *kv, uint32_t rank, uint32_t id,
-                          uint64_t position)
+                          uint32_t group, uint64_t position)
 {
-    const uint32_t places = kv->model.layers * kv->model.kinds * kv->rank_heads;
-    const uint64_t offset = position % kv->block_tokens * kv->model.slice_bytes;
+    const uint32_t count = places_of(kv);
     uint64_t sum = 0;
 
-    for (uint32_t i = 0; i < places; i++) {
-        sum +=
-            model_slice_digest(&kv->model, position, global_place(kv, rank, i),
-                               slice_at(kv, rank, id, i) + offset);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct place place = place_of(kv, i);
+
+        sum += model_slice_digest(&kv->model, position,
+                                  global_place(kv, rank, group, place),
+                                  slice_at(kv, rank, id, place, position));
     }
     return sum;
 }
 
-uint64_t kv_read(const struct kv *kv, uint32_t id, uint64_t position)
+uint64_t kv_read(const struct kv *kv, uint32_t id, uint32_t group,
+                 uint64_t position)
 {
-    const uint64_t first = read_rank(kv, 0, id, position);
+    const uint64_t first = read_rank(kv, 0, id, group, position);
     uint64_t sum = first;
 
     for (uint32_t rank = 1; rank < kv->tp; rank++) {
-        const uint64_t other = read_rank(kv, rank, id, position);
+        const uint64_t other = read_rank(kv, rank, id, group, position);
 
         /* Every rank has the whole latent: they must agree, and where one
          * does not, the sum is no longer the right one. */
@@ -425,7 +476,7 @@ uint64_t kv_read(const struct kv *kv, uint32_t id, uint64_t position)
 
 void kv_scribble(struct kv *kv, uint32_t id)
 {
-    const uint32_t regions = kv->tp * kv->model.layers * kv->model.kinds;
+    const uint32_t regions = kv->tp * kv->slots * kv->kinds;
 
     for (uint32_t i = 0; i < regions; i++) {
         memset(kv->memory + i * kv->region_bytes + id * kv->block_bytes,
@@ -436,6 +487,6 @@ void kv_scribble(struct kv *kv, uint32_t id)
 void kv_flip(struct kv *kv, uint32_t id)
 {
     for (uint32_t rank = 0; rank < kv->tp; rank++) {
-        *slice_at(kv, rank, id, 0) ^= FLIPPED_BIT;
+        *slice_at(kv, rank, id, place_of(kv, 0), 0) ^= FLIPPED_BIT;
     }
 }

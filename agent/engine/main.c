@@ -126,9 +126,15 @@ static int open_pool(struct engine *engine)
         .blocks = (uint32_t)options->blocks,
         .block_tokens = (uint32_t)options->block_size,
         .tp = (uint32_t)options->tp,
+        .is_packed = options->kv == OPTIONS_KV_PACKED,
     };
-    enum bt_status status = options_model(options, &engine->model);
+    const char *const fault = options_groups_fault(options);
+    enum bt_status status;
 
+    if (fault != NULL) {
+        return misused("--kv-groups", fault);
+    }
+    status = options_model(options, &engine->model);
     if (status != BT_OK) {
         return misused("--head-size", "head size times bytes of the dtype must "
                                       "be a multiple of 8, at most 1 MiB");
@@ -235,8 +241,9 @@ static int open_sched(struct engine *engine)
 static int open_api(struct engine *engine)
 {
     const struct options *const options = &engine->options;
-    const uint64_t pool =
-        (uint64_t)options->blocks * (uint64_t)options->block_size;
+    const uint64_t pool = (uint64_t)options->blocks /
+                          engine->model.group_count *
+                          (uint64_t)options->block_size;
     const uint64_t wanted = (uint64_t)options->max_model_len;
     struct api_options api = {
         .env = &engine->env,

@@ -38,10 +38,13 @@ enum bt_status model_init(const struct model_options *options,
                           struct model *model_p)
 {
     const uint64_t slice = (uint64_t)options->head_size * options->dtype_bytes;
+    const uint32_t groups =
+        options->group_count == 0 ? 1 : options->group_count;
     uint64_t key = mix(options->seed + GOLDEN);
 
     if (options->layers == 0 || options->kv_heads == 0 || slice == 0 ||
-        slice % 8 != 0 || slice > SLICE_MAX) {
+        slice % 8 != 0 || slice > SLICE_MAX || groups > MODEL_GROUPS_MAX ||
+        options->layers % groups != 0) {
         return BT_ERR_RANGE;
     }
     for (const char *at = options->name; *at != '\0'; at++) {
@@ -54,7 +57,10 @@ enum bt_status model_init(const struct model_options *options,
         .heads = options->is_latent ? 1 : options->kv_heads,
         .slice_bytes = (uint32_t)slice,
         .is_latent = options->is_latent,
+        .group_count = groups,
     };
+    memcpy(model_p->windows, options->windows,
+           options->group_count * sizeof(*model_p->windows));
     return BT_OK;
 }
 
@@ -171,23 +177,41 @@ uint64_t model_slice_digest(const struct model *model, uint64_t position,
     return mix(digest);
 }
 
-uint64_t model_token_digest(const struct model *model, uint64_t history,
-                            uint64_t position)
+static uint64_t place_digest(const struct model *model, uint64_t history,
+                             uint64_t position, uint32_t place)
 {
-    const uint32_t places = model->layers * model->kinds * model->heads;
+    const uint64_t key = slice_key(model, history, position, place);
     const uint32_t words = model->slice_bytes / 8;
+    uint64_t digest = digest_begin(position, place);
+
+    for (uint32_t i = 0; i < words; i++) {
+        digest = digest_word(digest, slice_word(key, i));
+    }
+    return mix(digest);
+}
+
+uint64_t model_token_digest(const struct model *model, uint32_t group,
+                            uint64_t history, uint64_t position)
+{
+    const uint32_t per_layer = model->kinds * model->heads;
     uint64_t sum = 0;
 
-    for (uint32_t place = 0; place < places; place++) {
-        const uint64_t key = slice_key(model, history, position, place);
-        uint64_t digest = digest_begin(position, place);
-
-        for (uint32_t i = 0; i < words; i++) {
-            digest = digest_word(digest, slice_word(key, i));
+    for (uint32_t layer = group; layer < model->layers;
+         layer += model->group_count) {
+        for (uint32_t i = 0; i < per_layer; i++) {
+            sum +=
+                place_digest(model, history, position, layer * per_layer + i);
         }
-        sum += mix(digest);
     }
     return sum;
+}
+
+uint64_t model_first_seen(const struct model *model, uint32_t group,
+                          uint64_t length)
+{
+    const uint64_t window = model->windows[group];
+
+    return window != 0 && length > window ? length - window : 0;
 }
 
 struct model_word model_next(uint64_t digest, uint64_t length, uint32_t choice)
@@ -220,21 +244,63 @@ struct bt_str model_word_text(uint32_t id, bool is_first,
     return bt_str_span(text, length);
 }
 
+/* A context as an engine would see it, without its bytes. */
+struct sight {
+    const struct model *model;
+    uint64_t history, length, digest;
+    uint64_t *ring; /* histories of at least what the largest window sees */
+    uint64_t mask;  /* of a position: its place in the ring */
+};
+
+static bool sight_open(struct sight *sight, const struct model *model)
+{
+    uint64_t size = 1;
+
+    for (uint32_t i = 0; i < model->group_count; i++) {
+        while (size < model->windows[i]) {
+            size *= 2;
+        }
+    }
+    *sight = (struct sight){.model = model, .mask = size - 1};
+    sight->ring = calloc(size, sizeof(*sight->ring));
+    return sight->ring != NULL;
+}
+
+static void sight_add(struct sight *sight, uint32_t token)
+{
+    const struct model *const model = sight->model;
+    const uint64_t at = sight->length++;
+
+    sight->history = model_roll(sight->history, token);
+    for (uint32_t i = 0; i < model->group_count; i++) {
+        const uint64_t window = model->windows[i];
+
+        sight->digest += model_token_digest(model, i, sight->history, at);
+        if (window != 0 && at >= window) {
+            sight->digest -= model_token_digest(
+                model, i, sight->ring[(at - window) & sight->mask],
+                at - window);
+        }
+    }
+    sight->ring[at & sight->mask] = sight->history;
+}
+
 enum bt_status model_answer(const struct model *model,
                             const struct model_ask *ask, struct bt_buf *text,
                             struct model_result *result_p)
 {
     struct model_result result = {0, false};
-    uint64_t history = 0;
-    uint64_t digest = 0;
-    uint64_t length = 0;
+    struct sight sight;
 
-    for (; length < ask->prompt_tokens; length++) {
-        history = model_roll(history, ask->prompt[length]);
-        digest += model_token_digest(model, history, length);
+    if (!sight_open(&sight, model)) {
+        return BT_ERR_NOMEM;
+    }
+    for (size_t i = 0; i < ask->prompt_tokens; i++) {
+        sight_add(&sight, ask->prompt[i]);
     }
     while (result.tokens < ask->max_tokens && !result.is_stop) {
-        const struct model_word word = model_next(digest, length, ask->choice);
+        const struct model_word word =
+            model_next(sight.digest, sight.length, ask->choice);
         char bytes[MODEL_WORD_MAX];
 
         if (word.is_end && !ask->ignore_eos &&
@@ -243,11 +309,11 @@ enum bt_status model_answer(const struct model *model,
         } else {
             bt_buf_append(text,
                           model_word_text(word.id, result.tokens == 0, bytes));
-            history = model_roll(history, word.id);
-            digest += model_token_digest(model, history, length++);
+            sight_add(&sight, word.id);
         }
         result.tokens++;
     }
+    free(sight.ring);
     if (text->failed) {
         return BT_ERR_NOMEM;
     }

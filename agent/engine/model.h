@@ -14,6 +14,10 @@
  * prefix came from a cache, while any wrong, missing, stale, shifted or
  * swapped byte gives another sum, and with it another text.
  *
+ * Layers form groups: layer i is of group i modulo their number. A group sees
+ * all tokens, or only the last ones, its window: what is not seen any more
+ * leaves the sum.
+ *
  * model_answer computes the same words without a pool: it is what a lone
  * engine answers, for whoever checks answers.
  */
@@ -29,6 +33,8 @@
 #define MODEL_TOKEN_TEXT 4
 /* Ids of decoded words are below this. */
 #define MODEL_VOCABULARY 4096
+/* Groups of layers, each with block lists of its own. */
+#define MODEL_GROUPS_MAX 8
 /* Longest text of one word, with its space and punctuation. */
 #define MODEL_WORD_MAX 16
 
@@ -40,6 +46,8 @@ struct model_options {
     uint32_t head_size;   /* numbers in one head */
     uint32_t dtype_bytes; /* 1, 2 or 4 */
     bool is_latent;       /* one latent for all heads, as MLA keeps it */
+    uint32_t group_count; /* divides the layers; 0: one that sees all */
+    uint32_t windows[MODEL_GROUPS_MAX]; /* tokens seen of a group; 0: all */
 };
 
 struct model {
@@ -49,10 +57,12 @@ struct model {
     uint32_t heads;       /* 1 for a latent */
     uint32_t slice_bytes; /* a multiple of 8 */
     bool is_latent;
+    uint32_t group_count; /* at least 1 */
+    uint32_t windows[MODEL_GROUPS_MAX];
 };
 
-/* BT_ERR_RANGE: a number is 0 or too large, or a slice is no multiple of 8
- * bytes. */
+/* BT_ERR_RANGE: a number is 0 or too large, a slice is no multiple of 8
+ * bytes, or the layers no multiple of the groups. */
 BT_MUST_CHECK enum bt_status model_init(const struct model_options *options,
                                         struct model *model_p);
 
@@ -82,9 +92,12 @@ void model_slice_write(const struct model *model, uint64_t history,
 /* The digest of a slice's bytes as they lie in memory. */
 uint64_t model_slice_digest(const struct model *model, uint64_t position,
                             uint32_t place, const void *src);
-/* The sum of all slices of a token that was written right. */
-uint64_t model_token_digest(const struct model *model, uint64_t history,
-                            uint64_t position);
+/* The sum of a group's slices of a token that was written right. */
+uint64_t model_token_digest(const struct model *model, uint32_t group,
+                            uint64_t history, uint64_t position);
+/* The first of `length` tokens that the group sees behind them. */
+uint64_t model_first_seen(const struct model *model, uint32_t group,
+                          uint64_t length);
 
 /* --- words --- */
 

@@ -13,11 +13,14 @@ static const char *const ROLES[] = {"prefill", "decode", "both", NULL};
 static const char *const DTYPES[] = {"float16", "bfloat16", "float32", "fp8",
                                      NULL};
 static const uint32_t DTYPE_BYTES[] = {2, 2, 4, 1};
+static const char *const KVS[] = {"split", "packed", "latent", NULL};
 static const char *const FAILURES[] = {"fail", "recompute", NULL};
 static const char *const CONNECTORS[] = {"nixl", "mooncake-seq", "mooncake",
                                          "tpu",  "none",         NULL};
 static const char *const LEVELS[] = {"error", "warn",  "info",
                                      "debug", "trace", NULL};
+
+#define WINDOW_MAX (1 << 24)
 
 #define AT(member) offsetof(struct options, member)
 #define TEXT(name_, member, preset_, metavar_, help_)                  \
@@ -85,7 +88,12 @@ static const struct bt_conf_row ROWS[] = {
            "type of a number in a head"),
     NUMBER("tp", tp, "1", 1, 64, "N",
            "emulated ranks, each with an agent and its share of the heads"),
-    SWITCH("mla", is_mla, "one latent for all heads, whole on every rank"),
+    CHOICE("kv", kv, "split", KVS, "LAYOUT",
+           "K and V in regions of their own, a token's both side by side, or "
+           "(MLA) one latent for all heads, whole on every rank"),
+    TEXT("kv-groups", kv_groups, "full", "LIST",
+         "groups of layers with block lists of their own, layer i in group i "
+         "modulo their number: full, or window:TOKENS, commas between"),
     NUMBER("prefill-rate", prefill_rate, "0", 0, 1000000000, "TOK/S",
            "tokens computed in a second; 0: as fast as it can"),
     NUMBER("decode-step", decode_step_us, "0", 0, 60000000, "US",
@@ -171,19 +179,79 @@ baton_role options_role(const struct options *options)
     return ALL[options->role];
 }
 
+/* "full" or "window:TOKENS". */
+static bool read_group(struct bt_str text, uint32_t *window_p)
+{
+    const struct bt_str prefix = BT_STR("window:");
+    uint64_t tokens = 0;
+
+    if (bt_str_eq(text, BT_STR("full"))) {
+        *window_p = 0;
+        return true;
+    }
+    if (!bt_str_starts(text, prefix) ||
+        bt_str_to_u64(bt_str_span(text.ptr + prefix.len, text.len - prefix.len),
+                      &tokens) != BT_OK ||
+        tokens == 0 || tokens > WINDOW_MAX) {
+        return false;
+    }
+    *window_p = (uint32_t)tokens;
+    return true;
+}
+
+/* NULL, or what is wrong; without a fault the model has the groups. */
+static const char *read_groups(const struct options *options,
+                               struct model_options *model)
+{
+    struct bt_str rest = bt_str_of(options->kv_groups);
+    struct bt_str item;
+
+    model->group_count = 0;
+    while (bt_str_next_item(&rest, &item)) {
+        if (model->group_count == MODEL_GROUPS_MAX) {
+            return "there are at most 8 groups";
+        }
+        if (!read_group(item, &model->windows[model->group_count])) {
+            return "a group is full or window:TOKENS, with 1 to 16777216 "
+                   "tokens";
+        }
+        model->group_count++;
+    }
+    if (model->group_count == 0) {
+        return "at least one group is needed";
+    }
+    if (options->layers % model->group_count != 0) {
+        return "--layers must be a multiple of the number of groups";
+    }
+    if (options->blocks < model->group_count) {
+        return "--blocks must be at least the number of groups";
+    }
+    return NULL;
+}
+
+const char *options_groups_fault(const struct options *options)
+{
+    struct model_options model;
+
+    return read_groups(options, &model);
+}
+
 enum bt_status options_model(const struct options *options,
                              struct model *model_p)
 {
-    const struct model_options model = {
+    struct model_options model = {
         .name = options->model,
         .seed = (uint64_t)options->seed,
         .layers = (uint32_t)options->layers,
         .kv_heads = (uint32_t)options->kv_heads,
         .head_size = (uint32_t)options->head_size,
         .dtype_bytes = DTYPE_BYTES[options->dtype],
-        .is_latent = options->is_mla,
+        .is_latent = options->kv == OPTIONS_KV_LATENT,
     };
 
+    if (read_groups(options, &model) != NULL) {
+        return BT_ERR_RANGE;
+    }
     return model_init(&model, model_p);
 }
 
@@ -192,9 +260,9 @@ void options_fingerprint(const struct options *options, struct bt_buf *out)
     bt_buf_printf(out,
                   "baton-engine/1 model=%s seed=%" PRId64 " layers=%" PRId64
                   " kv_heads=%" PRId64 " head_size=%" PRId64
-                  " dtype=%s block=%" PRId64 " mla=%d",
+                  " dtype=%s block=%" PRId64 " kv=%s groups=%s",
                   options->model, options->seed, options->layers,
                   options->kv_heads, options->head_size, DTYPES[options->dtype],
-                  options->block_size, options->is_mla ? 1 : 0);
+                  options->block_size, KVS[options->kv], options->kv_groups);
     bt_buf_append_char(out, '\0');
 }

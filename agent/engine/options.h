@@ -16,6 +16,12 @@ enum options_connector {
     CONNECTOR_NONE,
 };
 
+enum options_kv {
+    OPTIONS_KV_SPLIT,
+    OPTIONS_KV_PACKED,
+    OPTIONS_KV_LATENT,
+};
+
 struct options {
     char *listen;
     int role; /* 0 prefill, 1 decode, 2 both */
@@ -29,7 +35,8 @@ struct options {
     int64_t blocks, block_size, layers, kv_heads, head_size;
     int dtype; /* index; see options_dtype_bytes */
     int64_t tp;
-    bool is_mla;
+    int kv; /* enum options_kv */
+    char *kv_groups;
     int64_t prefill_rate, decode_step_us, step_tokens;
     int64_t max_model_len, max_running, max_waiting;
     char *provider;
@@ -53,7 +60,9 @@ void options_fini(struct options *options);
 
 const char *options_role_name(const struct options *options);
 baton_role options_role(const struct options *options);
-/* The model that the options describe. */
+/* What is wrong with --kv-groups; NULL: nothing. */
+const char *options_groups_fault(const struct options *options);
+/* The model that the options describe; the groups are right. */
 BT_MUST_CHECK enum bt_status options_model(const struct options *options,
                                            struct model *model_p);
 /* All that decides the bytes inside a block, as text. */

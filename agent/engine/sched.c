@@ -8,6 +8,7 @@
  */
 #include "agent/engine/sched.h"
 
+#include "agent/engine/context.h"
 #include "common/log.h"
 
 #include <errno.h>
@@ -51,13 +52,8 @@ struct seq {
     uint32_t choice;
     bool ignore_eos;
 
-    uint32_t *blocks;
-    uint64_t *sums; /* digest of each block as last read */
-    uint32_t block_count, block_cap;
-    uint32_t check; /* block that is read again next */
-    uint64_t computed, read;
-    uint64_t digest; /* sum of sums */
-    uint64_t chunk;  /* tokens to prefill in this step */
+    struct context context;
+    uint64_t chunk; /* tokens to prefill in this step */
 
     enum seq_handoff handoff;
     baton_id id;
@@ -164,24 +160,6 @@ static bool reserve_tokens(struct seq *seq, uint64_t count)
     return true;
 }
 
-static bool reserve_blocks(struct seq *seq, uint32_t count)
-{
-    uint32_t cap = seq->block_cap == 0 ? count : seq->block_cap;
-
-    while (cap < count) {
-        cap *= 2;
-    }
-    if (cap == seq->block_cap) {
-        return true;
-    }
-    if (!grow((void **)&seq->blocks, sizeof(*seq->blocks), cap) ||
-        !grow((void **)&seq->sums, sizeof(*seq->sums), cap)) {
-        return false;
-    }
-    seq->block_cap = cap;
-    return true;
-}
-
 static void append_token(struct seq *seq, uint32_t token)
 {
     const uint64_t before =
@@ -199,20 +177,8 @@ static void destroy_seq(struct bt_grave *grave)
     bt_buf_fini(&seq->params);
     free(seq->tokens);
     free(seq->histories);
-    free(seq->blocks);
-    free(seq->sums);
+    context_fini(&seq->context);
     free(seq);
-}
-
-static void give_blocks_back(struct seq *seq)
-{
-    /* From the end, so that a prefix lives longest in the cache. */
-    for (uint32_t i = seq->block_count; i > 0; i--) {
-        kv_unref(seq->sched->options.kv, seq->blocks[i - 1]);
-    }
-    seq->block_count = 0;
-    seq->computed = seq->read = seq->digest = 0;
-    seq->check = 0;
 }
 
 /* Takes it out of everything; nothing may be reading into its blocks. */
@@ -225,7 +191,7 @@ static void bury(struct seq *seq)
     if (seq->list != NULL) {
         list_remove(seq);
     }
-    give_blocks_back(seq);
+    context_clear(&seq->context);
     bt_loop_bury(sched->options.loop, &seq->grave, destroy_seq);
     sched_kick(sched);
 }
@@ -263,15 +229,17 @@ static void do_hold_faults(struct sched *sched)
 
 static void offer(struct seq *seq)
 {
+    baton_blocks lists[MODEL_GROUPS_MAX];
+
+    context_lists(&seq->context, 0, seq->prompt, lists);
     bt_buf_clear(&seq->params);
-    if (hold_offer(&seq->hold, seq->blocks, seq->prompt, &seq->params) !=
-        BT_OK) {
+    if (hold_offer(&seq->hold, lists, seq->prompt, &seq->params) != BT_OK) {
         bt_buf_clear(&seq->params);
         return;
     }
     /* The hold has its own references: the sequence's go first, so that a
      * fault finds blocks that nobody else uses. */
-    give_blocks_back(seq);
+    context_clear(&seq->context);
     do_hold_faults(seq->sched);
 }
 
@@ -295,14 +263,10 @@ static void open_hold(struct seq *seq)
 
 static void publish(struct seq *seq)
 {
-    struct kv *const kv = seq->sched->options.kv;
-    const uint32_t tokens = kv_block_tokens(kv);
-    const uint64_t known =
-        seq->computed < seq->prompt ? seq->computed : seq->prompt;
+    const uint64_t computed = seq->context.computed;
 
-    for (uint64_t i = 0; i < known / tokens; i++) {
-        kv_publish(kv, seq->blocks[i], seq->histories[(i + 1) * tokens - 1]);
-    }
+    context_publish(&seq->context, seq->histories,
+                    computed < seq->prompt ? computed : seq->prompt);
 }
 
 static void load_failed(struct seq *seq)
@@ -333,7 +297,7 @@ static void on_pull_done(struct pull *pull)
         return;
     }
     seq->handoff = SEQ_ALONE;
-    seq->computed = seq->length;
+    seq->context.computed = seq->length;
     seq->state = SEQ_RUNNING;
     publish(seq);
     sched_kick(seq->sched);
@@ -342,16 +306,16 @@ static void on_pull_done(struct pull *pull)
 static void start_pull(struct seq *seq)
 {
     struct sched *const sched = seq->sched;
-    const uint32_t have = kv_blocks_for(sched->options.kv, seq->computed);
+    baton_blocks lists[MODEL_GROUPS_MAX];
     const struct pull_ask ask = {
         .handoff = seq->id,
         .params = bt_buf_str(&seq->params),
-        .blocks = seq->blocks + have,
-        .block_count = seq->block_count - have,
-        .have_tokens = seq->computed,
+        .groups = lists,
+        .have_tokens = seq->context.computed,
     };
     uint64_t hang_ms = 0;
 
+    context_lists(&seq->context, ask.have_tokens, seq->length, lists);
     seq->state = SEQ_PULLING;
     seq->pull.on_done = on_pull_done;
     /* A handoff of another length is not this prompt's: it is not read. */
@@ -390,27 +354,19 @@ static void prepare_pull(struct seq *seq)
 /* Blocks for all of its tokens, from the cache as far as it goes. */
 static bool take_blocks(struct seq *seq)
 {
-    struct kv *const kv = seq->sched->options.kv;
-    const uint32_t tokens = kv_block_tokens(kv);
-    const uint32_t want = kv_blocks_for(kv, seq->length);
-    uint32_t have;
+    const struct context_ask ask = {
+        .histories = seq->histories,
+        .length = seq->length,
+        .shared = seq->prompt,
+        .is_pulled = seq->handoff == SEQ_TAKES,
+    };
 
-    if (!reserve_blocks(seq, want)) {
+    if (!context_take(&seq->context, &ask)) {
         return false;
     }
-    have = kv_match(kv, seq->histories, (uint32_t)(seq->prompt / tokens),
-                    seq->blocks);
-    seq->block_count = have;
-    if (!kv_take(kv, want - have, seq->blocks + have)) {
-        give_blocks_back(seq);
-        return false;
-    }
-    memset(seq->sums, 0, want * sizeof(*seq->sums));
-    seq->block_count = want;
-    seq->computed = (uint64_t)have * tokens;
     if (seq->made == 0) {
-        seq->cached = seq->computed;
-        seq->sched->counts.cached_tokens += seq->computed;
+        seq->cached = seq->context.computed;
+        seq->sched->counts.cached_tokens += seq->cached;
     }
     return true;
 }
@@ -442,7 +398,7 @@ static void preempt(struct seq *seq)
     sched->counts.preempted++;
     hold_break(&seq->hold);
     list_remove(seq);
-    give_blocks_back(seq);
+    context_clear(&seq->context);
     seq->state = SEQ_WAITING;
     seq->is_planned = false;
     list_prepend(&sched->waiting, seq);
@@ -453,12 +409,8 @@ static void preempt(struct seq *seq)
 static bool extend(struct seq *seq)
 {
     struct sched *const sched = seq->sched;
-    struct kv *const kv = sched->options.kv;
 
-    if (kv_blocks_for(kv, seq->length + 1) <= seq->block_count) {
-        return true;
-    }
-    while (!kv_take(kv, 1, seq->blocks + seq->block_count)) {
+    while (!context_extend(&seq->context, seq->length + 1)) {
         struct seq *victim = sched->running.last;
 
         while (victim != seq && victim->state != SEQ_RUNNING) {
@@ -469,83 +421,44 @@ static bool extend(struct seq *seq)
             return false;
         }
     }
-    seq->sums[seq->block_count++] = 0;
     return true;
 }
 
 /* --- work --- */
 
+/* Gives back what its windows have passed; what is to be offered stays. */
+static void drop(struct seq *seq)
+{
+    const uint64_t computed = seq->context.computed;
+    const bool is_held = seq->hold != NULL && computed > seq->prompt;
+
+    context_drop(&seq->context, is_held ? seq->prompt : computed);
+}
+
 static void compute(struct seq *seq)
 {
-    struct kv *const kv = seq->sched->options.kv;
-    const uint32_t tokens = kv_block_tokens(kv);
-    const uint64_t end = seq->computed + seq->chunk;
-
-    for (uint64_t at = seq->computed; at < end; at++) {
-        kv_write(kv, seq->blocks[at / tokens], at, seq->histories[at]);
-    }
+    context_write(&seq->context, seq->histories,
+                  seq->context.computed + seq->chunk);
     seq->sched->counts.prefill_tokens += seq->chunk;
-    seq->computed = end;
     publish(seq);
-}
-
-static void read_token(struct seq *seq, uint64_t at)
-{
-    struct kv *const kv = seq->sched->options.kv;
-    const uint64_t block = at / kv_block_tokens(kv);
-    const uint64_t sum = kv_read(kv, seq->blocks[block], at);
-
-    seq->sums[block] += sum;
-    seq->digest += sum;
-}
-
-static void read_context(struct seq *seq)
-{
-    const uint64_t left = seq->computed - seq->read;
-    const uint64_t end = seq->read + (left < READ_CHUNK ? left : READ_CHUNK);
-
-    for (; seq->read < end; seq->read++) {
-        read_token(seq, seq->read);
-    }
-}
-
-/* Reads one block again: what changed since the last time counts. */
-static void check_block(struct seq *seq)
-{
-    struct kv *const kv = seq->sched->options.kv;
-    const uint32_t tokens = kv_block_tokens(kv);
-    const uint64_t first = (uint64_t)seq->check * tokens;
-    const uint64_t end =
-        first + tokens < seq->read ? first + tokens : seq->read;
-    uint64_t sum = 0;
-
-    for (uint64_t at = first; at < end; at++) {
-        sum += kv_read(kv, seq->blocks[seq->check], at);
-    }
-    seq->digest += sum - seq->sums[seq->check];
-    seq->sums[seq->check] = sum;
-    seq->check = (seq->check + 1) % kv_blocks_for(kv, seq->read);
+    drop(seq);
 }
 
 /* The word becomes part of the context. False: no memory. */
 static bool add_word(struct seq *seq, uint32_t id)
 {
-    struct kv *const kv = seq->sched->options.kv;
-    const uint64_t at = seq->length;
+    bool has_room;
 
-    if (!reserve_tokens(seq, at + 1) ||
-        !reserve_blocks(seq, kv_blocks_for(kv, at + 1))) {
+    if (!reserve_tokens(seq, seq->length + 1) ||
+        !context_reserve(&seq->context, seq->length + 1)) {
         return false;
     }
-    if (!extend(seq)) {
-        append_token(seq, id); /* preempted: computed when it is back */
-        return true;
-    }
+    has_room = extend(seq);
     append_token(seq, id);
-    kv_write(kv, seq->blocks[at / kv_block_tokens(kv)], at, seq->histories[at]);
-    read_token(seq, at);
-    seq->computed = seq->read = seq->length;
-    check_block(seq);
+    if (has_room) {
+        context_add(&seq->context, seq->histories[seq->length - 1]);
+        drop(seq);
+    } /* else it was preempted: computed when it is back */
     return true;
 }
 
@@ -560,7 +473,7 @@ static void end_seq(struct seq *seq, enum seq_end end)
 static void make_word(struct seq *seq)
 {
     const struct model_word word =
-        model_next(seq->digest, seq->length, seq->choice);
+        model_next(seq->context.digest, seq->length, seq->choice);
     bool goes_on;
 
     if (word.is_end && !seq->ignore_eos && seq->made >= seq->min_tokens) {
@@ -589,11 +502,11 @@ static void work(struct seq *seq)
     if (seq->chunk > 0) {
         compute(seq);
     }
-    if (seq->computed < seq->length) {
+    if (seq->context.computed < seq->length) {
         return;
     }
-    read_context(seq);
-    if (seq->read == seq->length) {
+    context_read(&seq->context, READ_CHUNK);
+    if (seq->context.read == seq->length) {
         make_word(seq);
     }
 }
@@ -614,7 +527,7 @@ static bool plan(struct sched *sched, uint64_t *cost_p)
     bool has_words = false;
 
     for (struct seq *seq = sched->running.first; seq != NULL; seq = seq->next) {
-        const uint64_t left = seq->length - seq->computed;
+        const uint64_t left = seq->length - seq->context.computed;
 
         seq->chunk = 0;
         seq->is_planned = is_ready(seq) && (left == 0 || budget > 0);
@@ -727,7 +640,6 @@ static void close_list(struct seq_list *list)
         struct seq *const next = seq->next;
 
         bt_timer_clear(&seq->delay);
-        give_blocks_back(seq);
         destroy_seq(&seq->grave);
         seq = next;
     }
@@ -772,6 +684,7 @@ static struct seq *new_seq(struct sched *sched, const struct seq_ask *ask)
         return NULL;
     }
     seq->sched = sched;
+    context_init(&seq->context, sched->options.kv);
     seq->cap = ask->token_count;
     seq->prompt = ask->token_count;
     seq->max_tokens = ask->max_tokens;
@@ -804,8 +717,8 @@ enum bt_status sched_submit(struct sched *sched, const struct seq_ask *ask,
     struct seq *seq;
 
     if (ask->token_count == 0 ||
-        ask->token_count + ask->max_tokens >
-            (uint64_t)kv_counts(kv).total * kv_block_tokens(kv)) {
+        context_blocks_for(kv, ask->token_count + ask->max_tokens) >
+            kv_counts(kv).total) {
         return BT_ERR_RANGE;
     }
     if (sched->waiting.count >= sched->options.max_waiting) {

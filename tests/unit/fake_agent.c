@@ -36,7 +36,7 @@ struct fake_pull {
     uint64_t tag;
     baton_id handoff;
     baton_agent *source;
-    uint32_t from[BLOCKS_MAX], to[BLOCKS_MAX];
+    uint32_t group[BLOCKS_MAX], from[BLOCKS_MAX], to[BLOCKS_MAX];
     size_t count;
 };
 
@@ -103,16 +103,23 @@ static void end_hold(baton_agent *agent, struct fake_hold *hold,
 
 /* --- pulls --- */
 
+static void copy_block(const struct region *to, const struct region *from,
+                       const struct fake_pull *pull, size_t block)
+{
+    memcpy(to->base + pull->to[block] * to->layout.stride,
+           from->base + pull->from[block] * from->layout.stride,
+           to->layout.block_bytes);
+}
+
 static void copy_blocks(baton_agent *agent, const struct fake_pull *pull)
 {
     for (size_t i = 0; i < agent->region_count; i++) {
         const struct region *const to = &agent->regions[i];
-        const struct region *const from = &pull->source->regions[i];
 
         for (size_t j = 0; j < pull->count; j++) {
-            memcpy(to->base + pull->to[j] * to->layout.stride,
-                   from->base + pull->from[j] * from->layout.stride,
-                   to->layout.block_bytes);
+            if (pull->group[j] == to->layout.group) {
+                copy_block(to, &pull->source->regions[i], pull, j);
+            }
         }
     }
 }
@@ -169,6 +176,24 @@ static baton_agent *find_agent(const char *engine, uint32_t rank)
     return NULL;
 }
 
+/* The last ones of a group's list, as many as are wanted. */
+static bool read_group(const json_t *list, const baton_blocks *wanted,
+                       uint32_t group, struct fake_pull *pull)
+{
+    const size_t count = json_array_size(list);
+
+    if (count < wanted->count) {
+        return false;
+    }
+    for (size_t i = 0; i < wanted->count; i++) {
+        pull->group[pull->count] = group;
+        pull->from[pull->count] = (uint32_t)json_integer_value(
+            json_array_get(list, count - wanted->count + i));
+        pull->to[pull->count++] = wanted->ids[i];
+    }
+    return true;
+}
+
 static bool read_params(const baton_pull_request *request, baton_agent *agent,
                         struct fake_pull *pull)
 {
@@ -178,22 +203,19 @@ static bool read_params(const baton_pull_request *request, baton_agent *agent,
     const json_t *const blocks = json_object_get(baton, "blocks");
     const char *const engine =
         json_string_value(json_object_get(baton, "engine"));
-    const size_t count = json_array_size(blocks);
-    const size_t want = request->groups[0].count;
+    bool fits =
+        engine != NULL && json_array_size(blocks) == request->group_count;
 
-    if (engine == NULL || count < want) {
-        json_decref(root);
-        return false;
+    pull->count = 0;
+    for (uint32_t i = 0; fits && i < request->group_count; i++) {
+        fits =
+            read_group(json_array_get(blocks, i), &request->groups[i], i, pull);
     }
-    pull->source = find_agent(engine, agent->rank);
-    pull->count = want;
-    for (size_t i = 0; i < want; i++) {
-        pull->from[i] = (uint32_t)json_integer_value(
-            json_array_get(blocks, count - want + i));
-        pull->to[i] = request->groups[0].ids[i];
+    if (fits) {
+        pull->source = find_agent(engine, agent->rank);
     }
     json_decref(root);
-    return true;
+    return fits;
 }
 
 baton_status baton_pull(baton_agent *agent, const baton_pull_request *request)
@@ -290,6 +312,22 @@ baton_status baton_blocks_reused(baton_agent *agent, uint32_t group,
     return BATON_OK;
 }
 
+static size_t write_group(const baton_blocks *group, bool is_first, char *text,
+                          size_t cap)
+{
+    size_t length = (size_t)snprintf(text, cap, "%s", is_first ? "[" : ",[");
+
+    for (size_t i = 0; i < group->count; i++) {
+        length +=
+            (size_t)snprintf(length < cap ? text + length : NULL,
+                             length < cap ? cap - length : 0, "%s%" PRIu32,
+                             i == 0 ? "" : ",", group->ids[i]);
+    }
+    length += (size_t)snprintf(length < cap ? text + length : NULL,
+                               length < cap ? cap - length : 0, "]");
+    return length;
+}
+
 // NOLINTNEXTLINE(readability-function-size): agent.h says so
 baton_status baton_params_write(const baton_bytes *infos, size_t info_count,
                                 baton_id handoff, uint32_t slot,
@@ -302,7 +340,6 @@ baton_status baton_params_write(const baton_bytes *infos, size_t info_count,
     size_t length;
 
     (void)info_count;
-    (void)group_count;
     (void)digests;
     (void)digest_count;
     baton_id_format(handoff, hex);
@@ -312,11 +349,10 @@ baton_status baton_params_write(const baton_bytes *infos, size_t info_count,
         "{\"v\":1,\"handoff\":\"%s\",\"engine\":\"%.*s\",\"slot\":%" PRIu32
         ",\"tokens\":%" PRIu64 ",\"blocks\":[",
         hex, (int)infos[0].length, (const char *)infos[0].data, slot, tokens);
-    for (size_t i = 0; i < groups[0].count; i++) {
+    for (size_t i = 0; i < group_count; i++) {
         length +=
-            (size_t)snprintf(length < cap ? text + length : NULL,
-                             length < cap ? cap - length : 0, "%s%" PRIu32,
-                             i == 0 ? "" : ",", groups[0].ids[i]);
+            write_group(&groups[i], i == 0, length < cap ? text + length : NULL,
+                        length < cap ? cap - length : 0);
     }
     length += (size_t)snprintf(length < cap ? text + length : NULL,
                                length < cap ? cap - length : 0, "]}}");

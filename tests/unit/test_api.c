@@ -381,7 +381,7 @@ END_TEST
 
 static const char LOST[] =
     "\"kv_transfer_params\":{\"do_remote_prefill\":true,\"baton\":{\"v\":1,"
-    "\"handoff\":\"" HEX "\",\"engine\":\"e\",\"tokens\":1,\"blocks\":[3]}}";
+    "\"handoff\":\"" HEX "\",\"engine\":\"e\",\"tokens\":1,\"blocks\":[[3]]}}";
 
 START_TEST(tells_a_failed_load_as_500_and_in_a_stream_as_an_error_event)
 {

@@ -84,7 +84,7 @@ START_TEST(digests_what_it_writes_as_told_without_memory)
         model_slice_write(&model, history, 1, place, slice);
         sum += model_slice_digest(&model, 1, place, slice);
     }
-    ck_assert_uint_eq(sum, model_token_digest(&model, history, 1));
+    ck_assert_uint_eq(sum, model_token_digest(&model, 0, history, 1));
 }
 END_TEST
 
@@ -143,6 +143,79 @@ START_TEST(answers_the_same_to_the_same_prompt_only)
 }
 END_TEST
 
+/* Two groups of two layers: what each of them has sums up to the whole. */
+START_TEST(each_group_has_its_own_layers)
+{
+    struct model_options options = {.name = "m",
+                                    .seed = 1,
+                                    .layers = 4,
+                                    .kv_heads = 2,
+                                    .head_size = 8,
+                                    .dtype_bytes = 2};
+    struct model one, two;
+
+    ck_assert_int_eq(model_init(&options, &one), BT_OK);
+    options.group_count = 2;
+    options.windows[1] = 5;
+    ck_assert_int_eq(model_init(&options, &two), BT_OK);
+    ck_assert_uint_eq(model_token_digest(&two, 0, 77, 3) +
+                          model_token_digest(&two, 1, 77, 3),
+                      model_token_digest(&one, 0, 77, 3));
+    ck_assert_uint_eq(model_first_seen(&two, 0, 100), 0);
+    ck_assert_uint_eq(model_first_seen(&two, 1, 5), 0);
+    ck_assert_uint_eq(model_first_seen(&two, 1, 6), 1);
+    options.group_count = 3;
+    ck_assert_int_eq(model_init(&options, &two), BT_ERR_RANGE);
+    options.group_count = MODEL_GROUPS_MAX + 1;
+    ck_assert_int_eq(model_init(&options, &two), BT_ERR_RANGE);
+}
+END_TEST
+
+/* The definition, token by token, against the answer's running sum. */
+START_TEST(words_depend_on_what_each_window_sees)
+{
+    const uint32_t prompt[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    const struct model_options options = {.name = "m",
+                                          .layers = 4,
+                                          .kv_heads = 1,
+                                          .head_size = 8,
+                                          .dtype_bytes = 2,
+                                          .group_count = 2,
+                                          .windows = {0, 3}};
+    struct model model;
+    uint64_t histories[BT_ARRAY_LEN(prompt)];
+    uint64_t history = 0;
+    struct bt_buf text = {0};
+
+    ck_assert_int_eq(model_init(&options, &model), BT_OK);
+    for (size_t i = 0; i < BT_ARRAY_LEN(prompt); i++) {
+        histories[i] = history = model_roll(history, prompt[i]);
+    }
+    for (size_t length = 1; length <= BT_ARRAY_LEN(prompt); length++) {
+        const struct model_ask ask = {.prompt = prompt,
+                                      .prompt_tokens = length,
+                                      .max_tokens = 1,
+                                      .ignore_eos = true};
+        struct model_result result;
+        char bytes[MODEL_WORD_MAX];
+        uint64_t digest = 0;
+
+        for (size_t at = 0; at < length; at++) {
+            digest += model_token_digest(&model, 0, histories[at], at);
+            if (at + 3 >= length) {
+                digest += model_token_digest(&model, 1, histories[at], at);
+            }
+        }
+        bt_buf_clear(&text);
+        ck_assert_int_eq(model_answer(&model, &ask, &text, &result), BT_OK);
+        ck_assert(bt_str_eq(
+            bt_buf_str(&text),
+            model_word_text(model_next(digest, length, 0).id, true, bytes)));
+    }
+    bt_buf_fini(&text);
+}
+END_TEST
+
 START_TEST(ends_by_itself_but_not_before_min_tokens)
 {
     const struct model model = small_model(1);
@@ -195,6 +268,8 @@ HARNESS_MAIN("model", refuses_a_slice_that_is_no_multiple_of_eight_bytes,
              notices_every_flipped_bit_of_a_slice,
              notices_a_slice_at_another_position_or_place,
              answers_the_same_to_the_same_prompt_only,
+             each_group_has_its_own_layers,
+             words_depend_on_what_each_window_sees,
              ends_by_itself_but_not_before_min_tokens,
              every_word_fits_its_buffer_and_is_plain_text,
              renders_a_chat_by_its_template)

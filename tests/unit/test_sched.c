@@ -75,16 +75,19 @@ struct side_options {
     uint32_t blocks, tp;
     bool recomputes;
     uint32_t max_handoffs;
+    uint32_t groups;
+    uint32_t windows[MODEL_GROUPS_MAX];
 };
 
 static void open_side(struct side *side, const struct side_options *options)
 {
-    const struct model_options model = {.name = "m",
-                                        .seed = 1,
-                                        .layers = 2,
-                                        .kv_heads = 2,
-                                        .head_size = 4,
-                                        .dtype_bytes = 2};
+    struct model_options model = {.name = "m",
+                                  .seed = 1,
+                                  .layers = 2,
+                                  .kv_heads = 2,
+                                  .head_size = 4,
+                                  .dtype_bytes = 2,
+                                  .group_count = options->groups};
     struct kv_options kv = {.model = &side->model,
                             .blocks = options->blocks,
                             .block_tokens = TOKENS,
@@ -99,6 +102,7 @@ static void open_side(struct side *side, const struct side_options *options)
                                   .recomputes = options->recomputes};
     const char *why = "";
 
+    memcpy(model.windows, options->windows, sizeof(model.windows));
     *side = (struct side){.kv = NULL};
     ck_assert_int_eq(model_init(&model, &side->model), BT_OK);
     ck_assert_int_eq(kv_open(&kv, &side->kv), BT_OK);
@@ -123,8 +127,8 @@ static void set_up(void)
 {
     fake_agent_reset();
     ck_assert_int_eq(bt_loop_open(&world.loop), BT_OK);
-    open_side(&world.p, &(struct side_options){"p", 32, 2, false, 4});
-    open_side(&world.d, &(struct side_options){"d", 32, 2, false, 4});
+    open_side(&world.p, &(struct side_options){"p", 32, 2, false, 4, 1, {0}});
+    open_side(&world.d, &(struct side_options){"d", 32, 2, false, 4, 1, {0}});
 }
 
 static void tear_down(void)
@@ -138,7 +142,18 @@ static void tear_down(void)
 static void reopen_recomputing(void)
 {
     close_side(&world.d);
-    open_side(&world.d, &(struct side_options){"d", 32, 2, true, 4});
+    open_side(&world.d, &(struct side_options){"d", 32, 2, true, 4, 1, {0}});
+}
+
+/* Both once more, with a group that sees all and one that sees 6 tokens. */
+static void reopen_in_groups(bool recomputes)
+{
+    close_side(&world.p);
+    close_side(&world.d);
+    open_side(&world.p,
+              &(struct side_options){"p", 32, 2, false, 4, 2, {0, 6}});
+    open_side(&world.d,
+              &(struct side_options){"d", 32, 2, recomputes, 4, 2, {0, 6}});
 }
 
 static void turn(unsigned count)
@@ -373,6 +388,71 @@ START_TEST(hands_over_and_answers_as_one_engine_would)
     }
     ck_assert_uint_eq(sched_counts(world.d.sched).prefill_tokens, 0);
     ck_assert_uint_eq(handoff_counts(world.p.handoff).released[1], 5);
+}
+END_TEST
+
+/* Of each group what it sees is held: all of one, of the other 6 tokens. */
+START_TEST(holds_and_takes_of_each_group_what_it_sees)
+{
+    static const size_t COUNTS[] = {1, 4, 6, 7, 9, 12, 13, 35};
+    static const uint32_t HELD[] = {2, 2, 4, 4, 6, 5, 7, 11};
+
+    reopen_in_groups(false);
+    for (size_t i = 0; i < BT_ARRAY_LEN(COUNTS); i++) {
+        struct sink p = {.words = 0};
+        struct sink d = {.words = 0};
+
+        prefill_as(COUNTS[i], ID, &p);
+        ck_assert_uint_eq(kv_counts(world.p.kv).held, HELD[i]);
+        start_decode(COUNTS[i], 21, &p, &d);
+        run_until_over(&d);
+        assert_right(&d, COUNTS[i], 21);
+        fake_agent_release(ID, BATON_REASON_PULLED);
+        turn(4);
+        ck_assert_uint_eq(kv_counts(world.p.kv).free, 32);
+        ck_assert_uint_eq(kv_counts(world.d.kv).free, 32);
+        fini(&p);
+        fini(&d);
+    }
+    ck_assert_uint_eq(sched_counts(world.d.sched).prefill_tokens, 0);
+}
+END_TEST
+
+START_TEST(recomputes_in_groups_what_it_could_not_pull)
+{
+    struct sink p = {.words = 0};
+    struct sink d = {.words = 0};
+
+    reopen_in_groups(true);
+    prefill_as(30, ID, &p);
+    fake_agent_release(ID, BATON_REASON_EXPIRED);
+    start_decode(30, 12, &p, &d);
+    run_until_over(&d);
+    assert_right(&d, 30, 12);
+    ck_assert_uint_eq(sched_counts(world.d.sched).recomputed, 1);
+    ck_assert_uint_eq(kv_counts(world.d.kv).free, 32);
+    fini(&p);
+    fini(&d);
+}
+END_TEST
+
+START_TEST(preempts_in_groups_and_keeps_the_text)
+{
+    struct sink sinks[3] = {{.words = 0}};
+
+    reopen_in_groups(false);
+    for (size_t i = 0; i < 3; i++) {
+        const struct seq_ask ask = ask_of(14 + 5 * i, 36);
+
+        submit(&world.p, &ask, &sinks[i]);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        run_until_over(&sinks[i]);
+        assert_right(&sinks[i], 14 + 5 * i, 36);
+        fini(&sinks[i]);
+    }
+    ck_assert_uint_gt(sched_counts(world.p.sched).preempted, 0);
+    ck_assert_uint_eq(kv_counts(world.p.kv).free, 32);
 }
 END_TEST
 
@@ -664,6 +744,9 @@ HARNESS_MAIN_WITH("sched", set_up, tear_down, answers_alone_what_the_model_says,
                   may_be_cancelled_from_inside_a_word,
                   makes_no_word_while_paused,
                   hands_over_and_answers_as_one_engine_would,
+                  holds_and_takes_of_each_group_what_it_sees,
+                  recomputes_in_groups_what_it_could_not_pull,
+                  preempts_in_groups_and_keeps_the_text,
                   keeps_held_blocks_until_every_rank_released,
                   answers_without_a_handoff_when_an_agent_is_busy,
                   answers_without_a_handoff_when_slots_are_out,
