@@ -206,8 +206,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rng = random.Random()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="compare-vllm-"))
-    flags = ["--dtype", "float32"] if args.model == "smollm2" else []
-    options: dict[str, Any] = {"kv_bytes": 268435456, "flags": flags}
+    dtype = "float32" if args.model == "smollm2" else "bfloat16"
+    options: dict[str, Any] = {"kv_bytes": 268435456, "dtype": dtype}
     zygote = cluster.Zygote(folder)
     baton = cluster.Pair(folder, args.model, **dict(options))
     nixl = Nixl(folder / "nixl", args.model, **dict(options))

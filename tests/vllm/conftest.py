@@ -50,15 +50,19 @@ class Truth:
         self._zygote, self._folder = zygote, folder
         self._engine: cluster.Engine | None = None
 
-    def of(self, model: str, flags: list[str]) -> cluster.Engine:
+    def of(
+        self, model: str, flags: list[str], dtype: str = cluster.EXACT
+    ) -> cluster.Engine:
         engine = self._engine
-        if engine is not None and (engine.model, engine.flags) == (model, flags):
+        wanted = (model, flags, dtype)
+        if engine is not None and wanted == (engine.model, engine.flags, engine.dtype):
             return engine
         self.close()
         log = self._folder / f"alone-{model}.log"
         engine = cluster.Engine(
-            "alone", model, cluster.free_port(), log, flags=flags, kv_bytes=256 << 20
-        )
+            "alone", model, cluster.free_port(), log, flags=flags,
+            kv_bytes=512 << 20, dtype=dtype,
+        )  # fmt: skip
         engine.start(self._zygote)
         engine.wait_ready()
         self._engine = engine

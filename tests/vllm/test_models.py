@@ -61,6 +61,7 @@ def test_latent_blocks_are_equal_on_both_sides(
     are compared: what D holds after the pull is what P computed."""
     pair = make_pair(
         "tiny-mla",
+        dtype="bfloat16",
         transfer={"module": "digests", "connector": "DigestConnector"},
     )
     for size in (10, 100, 333):
@@ -87,9 +88,8 @@ QUESTIONS = {
 def test_a_model_that_makes_sense(
     make_pair: PairMaker, truth: Truth, is_full: bool
 ) -> None:
-    flags = ["--dtype", "float32"]
-    pair = make_pair("smollm2", flags=flags, kv_bytes=512 << 20)
-    alone = truth.of("smollm2", flags)
+    pair = make_pair("smollm2", kv_bytes=512 << 20)
+    alone = truth.of("smollm2", [])
     for question, word in QUESTIONS.items():
         body = {
             "model": "m", "messages": [{"role": "user", "content": question}],

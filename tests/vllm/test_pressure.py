@@ -11,7 +11,7 @@ import pytest
 from conftest import PairMaker, Truth
 
 # Room for 24 blocks, 3,072 tokens.
-SMALL = 24 * 4 * 65536
+SMALL = 24 * 4 * 131072
 
 
 @pytest.fixture
