@@ -283,7 +283,7 @@ suite_vllm() {
         failed=$((failed + 1))
         return 1
     fi
-    part "vllm" flows release "${BATON_PATIENCE:-1}" -c tests/vllm/pytest.ini \
+    part "vllm" flows release "${BATON_PATIENCE:-2}" -c tests/vllm/pytest.ini \
         tests/vllm --timeout 1500 "$@"
 }
 
