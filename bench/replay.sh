@@ -63,4 +63,7 @@ wait_for 10 "all are introduced" curl -sf "http://$listen/ready" 2>/dev/null
 
 (($# > 0)) || set -- --trace "$root/bench/traces/azure_conv_15min.csv" \
     --duration 60s --max-input 16000 --check --samples-above 0 --json -
-"$build/bench/baton-bench" --url "http://$listen" --admin "$admin" "$@"
+# In the background, so that a signal need not wait for its end.
+programs_start "$build/bench/baton-bench" --url "http://$listen" \
+    --admin "$admin" "$@"
+wait $!

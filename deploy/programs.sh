@@ -28,23 +28,25 @@ say() {
 programs_begin() {
     programs_script=$1
     work=$(mktemp -d "${TMPDIR:-/tmp}/baton-$1.XXXXXX") || exit 1
+    # The report goes where the script writes, wherever a program does.
+    exec {programs_out}>&1 {programs_err}>&2
     trap programs_on_exit EXIT
     programs_take_signals
 }
 
 # A signal must not come between a start and the note of its pid.
 programs_hold_signals() {
-    trap 'programs_signalled=yes' INT TERM
+    trap 'programs_signalled=yes' HUP INT TERM
 }
 
 programs_take_signals() {
-    trap 'exit 130' INT TERM
+    trap 'exit 130' HUP INT TERM
     [[ $programs_signalled == no ]] || exit 130
 }
 
 programs_start() {
     programs_hold_signals
-    "$@" &
+    "$@" {programs_out}>&- {programs_err}>&- &
     programs_pids+=($!)
     programs_take_signals
 }
@@ -52,13 +54,18 @@ programs_start() {
 # In a session of its own, for a program that does not always end its children.
 programs_start_group() {
     programs_hold_signals
-    setsid "$@" &
+    setsid "$@" {programs_out}>&- {programs_err}>&- &
     programs_groups+=($!)
     programs_take_signals
 }
 
 programs_group_lives() {
     [[ -n $(pgrep -g "$1" -r R,S,D,T 2>/dev/null) ]]
+}
+
+# programs_kill SIGNAL PID: a group is -PID; it has none before its setsid.
+programs_kill() {
+    kill "-$1" -- "$2" 2>/dev/null || kill "-$1" -- "${2#-}" 2>/dev/null
 }
 
 # programs_end_one END PID LIVES…: waits for it, and kills it at END.
@@ -68,14 +75,14 @@ programs_end_one() {
     while "$@" 2>/dev/null && ((SECONDS < end)); do
         sleep 0.1
     done
-    kill -KILL -- "$pid" 2>/dev/null
+    programs_kill KILL "$pid"
 }
 
 # Ends what was started, by its pid or group: asks, and kills after 10 s.
 programs_end() {
     local pid end=$((SECONDS + 10))
     for pid in "${programs_groups[@]/#/-}" "${programs_pids[@]}"; do
-        kill -TERM -- "$pid" 2>/dev/null
+        programs_kill TERM "$pid"
     done
     for pid in "${programs_groups[@]}"; do
         programs_end_one "$end" "-$pid" programs_group_lives "$pid"
@@ -110,6 +117,7 @@ programs_on_exit() {
     # Nothing cuts this short, not even an output that nobody reads.
     trap '' HUP INT PIPE TERM
     set +e
+    exec 1>&"$programs_out" 2>&"$programs_err"
     if ((status != 0)) && [[ -n $step ]]; then
         programs_report
         programs_end
