@@ -89,7 +89,7 @@ static bool take_nonce(struct agent_link *link, const struct bt_http_head *head)
 
     if (!bt_nonce_take(nonce, link->nonces.agent)) {
         refuse_http(link, 400, "Content-Type: application/json\r\n",
-                    "Baton-Nonce must be 64 hex digits");
+                    "Baton-Nonce must be 64 characters");
         return false;
     }
     return true;

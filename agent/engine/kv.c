@@ -188,6 +188,10 @@ enum bt_status kv_open(const struct kv_options *options, struct kv **kv_p)
     kv->token_bytes = kv->model.slice_bytes * (kv->model.kinds / kv->kinds);
     kv->block_bytes =
         (uint64_t)kv->rank_heads * kv->block_tokens * kv->token_bytes;
+    if (kv->block_bytes > MEMORY_MAX / kv->block_count) {
+        status = BT_ERR_RANGE;
+        goto err_close;
+    }
     kv->region_bytes = kv->block_bytes * kv->block_count;
     while (buckets < kv->block_count) {
         buckets *= 2;
@@ -487,6 +491,8 @@ void kv_scribble(struct kv *kv, uint32_t id)
 void kv_flip(struct kv *kv, uint32_t id)
 {
     for (uint32_t rank = 0; rank < kv->tp; rank++) {
-        *slice_at(kv, rank, id, place_of(kv, 0), 0) ^= FLIPPED_BIT;
+        for (uint32_t token = 0; token < kv->block_tokens; token++) {
+            *slice_at(kv, rank, id, place_of(kv, 0), token) ^= FLIPPED_BIT;
+        }
     }
 }

@@ -104,7 +104,10 @@ uint64_t kv_read(const struct kv *kv, uint32_t id, uint32_t group,
                  uint64_t position);
 /* Fills a block with other bytes on every rank (a fault). */
 void kv_scribble(struct kv *kv, uint32_t id);
-/* Flips one bit of the first slice of a block on every rank (a fault). */
+/*
+ * Flips one bit of each token of a block on every rank (a fault): of some of
+ * them a window may see nothing.
+ */
 void kv_flip(struct kv *kv, uint32_t id);
 
 #endif

@@ -277,7 +277,11 @@ START_TEST(scribbles_and_flips_change_what_is_read)
     fill(kv, id, 0);
     right = kv_read(kv, id, 0, 0);
     kv_flip(kv, id);
-    ck_assert_uint_ne(kv_read(kv, id, 0, 0), right);
+    for (uint64_t token = 0; token < kv_block_tokens(kv); token++) {
+        ck_assert_uint_ne(
+            kv_read(kv, id, 0, token),
+            model_token_digest(kv_model(kv), 0, token * 1000 + 7, token));
+    }
     kv_flip(kv, id);
     ck_assert_uint_eq(kv_read(kv, id, 0, 0), right);
     kv_scribble(kv, id);
@@ -303,6 +307,26 @@ START_TEST(refuses_ranks_that_do_not_divide_the_heads)
 }
 END_TEST
 
+START_TEST(refuses_a_pool_whose_size_overflows)
+{
+    const struct model_options options = {.name = "m",
+                                          .layers = 1,
+                                          .kv_heads = 1024,
+                                          .head_size = 65536,
+                                          .dtype_bytes = 4};
+    struct model model;
+    const struct kv_options pool = {.model = &model,
+                                    .blocks = 8388609,
+                                    .block_tokens = 4096,
+                                    .tp = 1,
+                                    .is_packed = true};
+    struct kv *kv;
+
+    ck_assert_int_eq(model_init(&options, &model), BT_OK);
+    ck_assert_int_eq(kv_open(&pool, &kv), BT_ERR_RANGE);
+}
+END_TEST
+
 HARNESS_MAIN("kv", takes_all_or_none, gives_out_neighbours_from_a_fresh_pool,
              finds_a_published_block_by_group_and_history,
              takes_unknown_blocks_before_cached_ones_and_the_oldest_of_those,
@@ -313,4 +337,5 @@ HARNESS_MAIN("kv", takes_all_or_none, gives_out_neighbours_from_a_fresh_pool,
              reads_what_the_model_says_in_every_layout,
              groups_alias_one_memory_and_share_one_registration,
              scribbles_and_flips_change_what_is_read,
-             refuses_ranks_that_do_not_divide_the_heads)
+             refuses_ranks_that_do_not_divide_the_heads,
+             refuses_a_pool_whose_size_overflows)
