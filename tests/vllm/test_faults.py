@@ -18,6 +18,7 @@ from typing import Any
 import cluster
 import httpx
 import pytest
+from baton_vllm.params import PROMPT_KEY, SEAL_KEY, seal
 from conftest import PairMaker, Truth
 
 LEASE_S = 4 * cluster.PATIENCE
@@ -77,7 +78,7 @@ def take_over(pair: cluster.Pair, prompt: list[int], params: Any) -> httpx.Respo
         "model": "m", "prompt": prompt, "max_tokens": 16, "temperature": 0,
         "ignore_eos": True, "kv_transfer_params": params,
     }  # fmt: skip
-    return httpx.post(f"{pair.d.url}/v1/completions", json=body, timeout=120)
+    return cluster.HTTP.post(f"{pair.d.url}/v1/completions", json=body, timeout=120)
 
 
 def is_right(
@@ -197,7 +198,7 @@ def test_a_decode_engine_killed(
 ) -> None:  # fmt: skip
     body = {"model": "m", "prompt": cluster.tokens(1000, rng), "max_tokens": 500,
             "ignore_eos": True, "stream": True}  # fmt: skip
-    with httpx.stream(
+    with cluster.HTTP.stream(
         "POST", f"{pair.proxy.url}/v1/completions", json=body, timeout=60
     ) as answer:
         lines = answer.iter_lines()
@@ -218,7 +219,7 @@ def test_a_proxy_killed_and_restarted(
 ) -> None:
     body = {"model": "m", "prompt": cluster.tokens(1500, rng), "max_tokens": 300,
             "ignore_eos": True, "stream": True}  # fmt: skip
-    with contextlib.suppress(httpx.HTTPError), httpx.stream(
+    with contextlib.suppress(httpx.HTTPError), cluster.HTTP.stream(
         "POST", f"{pair.proxy.url}/v1/completions", json=body, timeout=60
     ) as answer:
         next(answer.iter_lines())
@@ -292,6 +293,15 @@ SPELLINGS = [
     '"kv_transfer_params": {"do_remote_prefill": true, "baton": {}}',
     '"kv_transfer_params": {"do_remote_prefill": true, "baton": 1}',
     '"kv_transfer_params": {"do_remote_decode": true, "baton": {"handoff": 1}}',
+    *(
+        f'"kv_transfer_params": {{"{wanted}": true, "baton": {{"handoff": {odd}}}}}'
+        for wanted in ("do_remote_decode", "do_remote_prefill")
+        for odd in (
+            json.dumps([0] * 32),
+            json.dumps({str(key): 0 for key in range(32)}),
+            '"' + "0" * 32 + '"',
+        )
+    ),
     '"kv_\\u0074ransfer_params": {"do_remote_prefill": true}',
     '"\\u006bv_transfer_params" : {"do_remote_prefill": true}',
     '"kv_transfer_params": {"do_remote_prefill": true, "remote_block_ids": [[1]], '
@@ -312,7 +322,7 @@ def test_params_of_a_clients_own(
             f'{{"model": "m", "prompt": {prompt}, "max_tokens": 16, '
             f'"temperature": 0, "ignore_eos": true, {spelling}}}'
         )
-        answer = httpx.post(
+        answer = cluster.HTTP.post(
             f"{url}/v1/completions",
             content=body,
             headers={"Content-Type": "application/json"},
@@ -329,6 +339,9 @@ def test_params_of_a_clients_own(
 def test_params_with_nonsense_inside(
     pair: cluster.Pair, alone: cluster.Engine, rng: random.Random
 ) -> None:
+    """Changed without the key they are not used. With it they are refused, or
+    name what is proven to be held."""
+    key = pair.key_file.read_text().strip().encode()
     changes: list[dict[str, Any]] = [
         {"slot": 9999999}, {"groups": []}, {"groups": ["5-1"]}, {"groups": ["0-99"]},
         {"groups": [7]}, {"boots": []}, {"boots": ["0"]}, {"engine": "nobody"},
@@ -339,11 +352,19 @@ def test_params_with_nonsense_inside(
         prompt = cluster.tokens(300, rng)
         params = hand_over(pair, prompt)
         params["baton"].update(change)
+        want = cluster.text_of(cluster.complete(alone.url, prompt))
+        answer = take_over(pair, prompt, params)
+        assert answer.status_code == 200, answer.text
+        assert cluster.text_of(answer.json()) == want, change
+
+        prompt = cluster.tokens(300, rng)
+        params = hand_over(pair, prompt)
+        params["baton"].update(change)
+        params[SEAL_KEY] = seal(params["baton"], params[PROMPT_KEY], key)
         answer = take_over(pair, prompt, params)
         if answer.status_code == 200:
             want = cluster.text_of(cluster.complete(alone.url, prompt))
-            # Other blocks of P's, proven to be held, but not the prompt's: the
-            # params come from P through a proxy that lets no client in.
+            # Other blocks of P's: only an engine with the key can say so.
             if change not in ({"groups": ["250-252"]},):
                 assert cluster.text_of(answer.json()) == want, change
         else:

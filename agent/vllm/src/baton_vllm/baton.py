@@ -88,9 +88,9 @@ class Id(Structure):
     _fields_ = [("hi", c_uint64), ("lo", c_uint64)]
 
     @classmethod
-    def parse(cls, text: str) -> Id:
+    def parse(cls, text: object) -> Id:
         """32 hex digits; ValueError for anything else, or a zero low half."""
-        if len(text) != 32 or not text.isascii():
+        if not isinstance(text, str) or len(text) != 32 or not text.isascii():
             raise ValueError("a handoff is 32 hex digits")
         raw = bytes.fromhex(text)
         if len(raw) != 16 or not any(raw[8:]):

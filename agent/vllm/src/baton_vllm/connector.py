@@ -217,7 +217,12 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
         self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int
     ) -> None:
         assert self._scheduler is not None
-        self._scheduler.allocated(request, blocks, num_external_tokens)
+        try:
+            self._scheduler.allocated(request, blocks, num_external_tokens)
+        except Exception:
+            logger.exception("baton: no handoff")
+            if num_external_tokens > 0:
+                self._scheduler.fail(request)
 
     def build_connector_meta(
         self, scheduler_output: SchedulerOutput
@@ -238,6 +243,11 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
         except Exception:
             logger.exception("baton: no handoff")
             return False, None
+
+    def reset_cache(self) -> bool | None:
+        if self._scheduler is not None:
+            self._scheduler.reset()
+        return True
 
     # ------------------------------------------------------------------ both
 

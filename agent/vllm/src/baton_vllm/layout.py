@@ -179,11 +179,14 @@ def fingerprint(
         "layers": hashlib.sha256(
             json.dumps([g.layer_names for g in config.kv_cache_groups]).encode()
         ).hexdigest()[:16],
-        "isa": _isa(
-            first.dtype,
-            config.kv_cache_groups[0].kv_cache_spec.block_size,
-            str(vllm_config.cache_config.cache_dtype),
-        ),
+        "isa": [
+            _isa(
+                model.dtype,
+                group.kv_cache_spec.block_size,
+                str(vllm_config.cache_config.cache_dtype),
+            )
+            for group in config.kv_cache_groups
+        ],
         "speculative": str(
             getattr(vllm_config.speculative_config, "method", None)
         ),

@@ -9,9 +9,7 @@ workers shall do in the next step. It moves no byte.
 
 from __future__ import annotations
 
-import array
 import dataclasses
-import hashlib
 import itertools
 import json
 import logging
@@ -20,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from vllm.v1.request import RequestStatus
 
-from baton_vllm import baton
+from baton_vllm import baton, params
 from baton_vllm.layout import Group
 from baton_vllm.settings import Settings
 from baton_vllm.step import Card, Groups, Open, Pull, Ready, Step
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("vllm.baton")
 
-PROMPT_KEY = "baton_prompt"
 NULL_BLOCK = 0
 
 
@@ -42,6 +39,7 @@ class _Hold:
     request: str
     handoff: baton.Id
     slot: int
+    has_owner: bool  # a proxy, whose lease counts
     is_ready: bool = False
 
 
@@ -50,51 +48,15 @@ class _Take:
     """A D request's handoff."""
 
     handoff: baton.Id
-    params: dict[str, Any]
+    text: bytes  # libbaton's params
     have_tokens: int = 0
     tag: int | None = None  # of its pull
-
-
-def prompt_digest(request: Request) -> str | None:
-    """Names all that decides the KV of the prompt but for the engine itself:
-    a handoff is for one prompt only. None: it cannot be named."""
-    if request.prompt_token_ids is None:
-        return None
-    digest = hashlib.sha256(array.array("q", request.prompt_token_ids).tobytes())
-    for feature in request.mm_features or ():
-        digest.update(f"\0{feature.identifier}".encode())
-    if request.lora_request is not None:
-        digest.update(f"\0{request.lora_request.lora_name}".encode())
-    return digest.hexdigest()[:32]
-
-
-def _baton_params(request: Request, wanted: str) -> dict[str, Any] | None:
-    params = request.kv_transfer_params
-    if not isinstance(params, dict) or not params.get(wanted):
-        return None
-    inner = params.get("baton")
-    return inner if isinstance(inner, dict) else None
-
-
-def _handoff_of(inner: dict[str, Any]) -> baton.Id | None:
-    try:
-        return baton.Id.parse(inner["handoff"])
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _owner_of(inner: dict[str, Any]) -> int:
-    """The proxy's boot; 0 where there is none or it is malformed."""
-    try:
-        owner = int(inner.get("proxy") or "0", 16)
-    except (TypeError, ValueError):
-        return 0
-    return owner if 0 <= owner < 1 << 64 else 0
 
 
 class BatonScheduler:
     def __init__(self, settings: Settings, groups: Sequence[Group]) -> None:
         self._settings = settings
+        self._key = settings.key()
         self._groups = groups
         self._infos: list[bytes] = []
         self._free_slots = list(range(settings.max_handoffs))
@@ -115,17 +77,19 @@ class BatonScheduler:
     # ----------------------------------------------------------------- P
 
     def _open_hold(self, request: Request, inner: dict[str, Any]) -> None:
-        handoff = _handoff_of(inner)
+        handoff = params.handoff_of(inner)
         if handoff is None or str(handoff) in self._handoffs:
             self.counts["refused"] += 1
             return
         if not self._free_slots or not self._infos:
             self.counts["no_slot"] += 1
             return
-        hold = _Hold(request.request_id, handoff, self._free_slots.pop())
+        owner = params.owner_of(inner)
+        slot = self._free_slots.pop()
+        hold = _Hold(request.request_id, handoff, slot, owner != 0)
         self._holds[request.request_id] = hold
         self._handoffs.add(str(handoff))
-        self._step.opens.append(Open(str(handoff), hold.slot, _owner_of(inner)))
+        self._step.opens.append(Open(str(handoff), slot, owner))
 
     def _forget_hold(self, hold: _Hold) -> None:
         del self._holds[hold.request]
@@ -151,7 +115,7 @@ class BatonScheduler:
     ) -> dict[str, Any] | None:
         """The params; None when the blocks are not all there."""
         tokens = request.num_prompt_tokens
-        digest = prompt_digest(request)
+        digest = params.prompt_digest(request)
         groups = [
             group.needed(ids, tokens) for group, ids in zip(self._groups, block_ids)
         ]
@@ -168,35 +132,32 @@ class BatonScheduler:
         text = baton.params_write(
             self._infos, hold.handoff, hold.slot, groups, tokens
         )
-        params: dict[str, Any] = json.loads(text)
-        params[PROMPT_KEY] = digest
-        lease_ms = 0
-        if not (request.kv_transfer_params or {}).get("baton", {}).get("proxy"):
-            lease_ms = int(self._settings.lease_s * 1000)
+        answer = params.offer(text, digest, self._key)
+        lease_ms = 0 if hold.has_owner else int(self._settings.lease_s * 1000)
         self._step.readies.append(
             Ready(request.request_id, str(hold.handoff), groups, tokens, lease_ms)
         )
         hold.is_ready = True
-        return params
+        return answer
 
     def _finish_hold(
         self, request: Request, hold: _Hold, block_ids: Sequence[Sequence[int]]
     ) -> tuple[bool, dict[str, Any] | None]:
-        params = None
+        answer = None
         if request.status in (
             RequestStatus.FINISHED_LENGTH_CAPPED,
             RequestStatus.FINISHED_STOPPED,
         ):
             try:
-                params = self._offer(request, hold, block_ids)
-            except baton.BatonError as error:
-                logger.warning("baton: no handoff: %s", error)
-        if params is None:
+                answer = self._offer(request, hold, block_ids)
+            except Exception:
+                logger.exception("baton: no handoff %s", hold.handoff)
+        if answer is None:
             self.counts["no_offer"] += 1
             self._break_open(request.request_id)
             return False, None
         self.counts["offers"] += 1
-        return True, params
+        return True, answer
 
     # ----------------------------------------------------------------- D
 
@@ -205,7 +166,7 @@ class BatonScheduler:
         request_id = request.request_id
         if request_id in self._asked:
             return 0, False
-        inner = _baton_params(request, "do_remote_prefill")
+        inner = params.asked(request, "do_remote_prefill")
         if inner is None:
             return 0, False
         take = self._takes.get(request_id)
@@ -220,20 +181,14 @@ class BatonScheduler:
         return (missing, True) if missing > 1 else (0, False)
 
     def _accept(self, request: Request, inner: dict[str, Any]) -> _Take | None:
-        handoff = _handoff_of(inner)
-        params = request.kv_transfer_params or {}
-        why = None
-        if handoff is None:
-            why = "its handoff is malformed"
-        elif params.get(PROMPT_KEY) != prompt_digest(request):
-            why = "it is of another prompt"
-        elif inner.get("tokens") != request.num_prompt_tokens:
-            why = "its tokens are not the prompt's"
-        if why is not None or handoff is None:
-            logger.warning("baton: a handoff is not used: %s", why)
+        handoff = params.handoff_of(inner)
+        why = params.why_not(request, inner, self._key)
+        if handoff is None or why is not None:
+            # At debug, as a client may send as many as it likes.
+            logger.debug("baton: a handoff is not used: %s", why)
             self.counts["refused"] += 1
             return None
-        take = _Take(handoff, {"baton": inner})
+        take = _Take(handoff, json.dumps({"baton": inner}).encode())
         self._takes[request.request_id] = take
         return take
 
@@ -257,7 +212,7 @@ class BatonScheduler:
                 request=request.request_id if tokens > 0 else None,
                 handoff=str(take.handoff),
                 tag=take.tag,
-                params=json.dumps(take.params).encode(),
+                params=take.text,
                 groups=groups,
                 have_tokens=have,
             )
@@ -267,7 +222,7 @@ class BatonScheduler:
 
     def allocated(self, request: Request, blocks: KVCacheBlocks, tokens: int) -> None:
         request_id = request.request_id
-        inner = _baton_params(request, "do_remote_decode")
+        inner = params.asked(request, "do_remote_decode")
         if inner is not None and request_id not in self._holds:
             self._open_hold(request, inner)
         if request_id in self._takes and request_id not in self._asked:
@@ -294,23 +249,47 @@ class BatonScheduler:
         step, self._step = self._step, Step()
         step.is_empty = output.total_num_scheduled_tokens == 0
         if any(hold.is_ready for hold in self._holds.values()):
-            step.reused = self._written(output, step)
+            try:
+                step.reused = self._written(output, step)
+            except Exception:
+                logger.exception("baton: which blocks are written to is unknown")
         return step
 
     def _written(self, output: SchedulerOutput, step: Step) -> Groups:
         """The blocks that this step may write to. vLLM keeps a hold's blocks
         out of them; saying so all the same makes a mistake harmless."""
         written: list[set[int]] = [set() for _ in self._groups]
+
+        def note(lists: Sequence[Sequence[int]] | None, computed: int) -> None:
+            for group, seen, ids in zip(self._groups, written, lists or ()):
+                seen.update(ids[computed // group.block_tokens :])
+
         for new in output.scheduled_new_reqs:
-            for group, seen, ids in zip(self._groups, written, new.block_ids):
-                seen.update(ids[new.num_computed_tokens // group.block_tokens :])
-        for lists in output.scheduled_cached_reqs.new_block_ids:
-            for seen, ids in zip(written, lists or ()):
-                seen.update(ids)
+            note(new.block_ids, new.num_computed_tokens)
+        cached = output.scheduled_cached_reqs
+        for request_id, lists, computed in zip(
+            cached.req_ids, cached.new_block_ids, cached.num_computed_tokens
+        ):
+            # Blocks are new ones, but for a resumed request all that it has,
+            # with those that it found in the prefix cache and only reads.
+            note(lists, computed if request_id in cached.resumed_req_ids else 0)
         for pull in step.pulls:
             for seen, ids in zip(written, pull.groups):
                 seen.update(ids)
         return [sorted(seen - {NULL_BLOCK}) for seen in written]
+
+    def fail(self, request: Request) -> None:
+        """Something went wrong here: a request that waits for its pull fails."""
+        self._step.failures.append(request.request_id)
+
+    def reset(self) -> None:
+        """The weights changed: what was computed with them before is no longer
+        handed over."""
+        for hold in list(self._holds.values()):
+            if hold.is_ready:
+                self._step.breaks.append(str(hold.handoff))
+            else:
+                self._break_open(hold.request)
 
     def update(self, output: KVConnectorOutput) -> None:
         for request_id in output.finished_sending or ():

@@ -56,4 +56,5 @@ class Step(KVConnectorMetadata):
     readies: list[Ready] = dataclasses.field(default_factory=list)
     pulls: list[Pull] = dataclasses.field(default_factory=list)
     cancels: list[int] = dataclasses.field(default_factory=list)
+    failures: list[str] = dataclasses.field(default_factory=list)  # D requests
     is_empty: bool = False  # nothing is computed in this step

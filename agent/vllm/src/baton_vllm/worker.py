@@ -48,6 +48,8 @@ class BatonWorker:
             self._pull(self._agent, pull)
         for tag in step.cancels:
             self._agent.cancel(tag)
+        self._results.finished_recving.update(step.failures)
+        self._results.failed_recving.update(step.failures)
         self._may_nap = step.is_empty
 
     def _break(self, agent: baton.Agent, handoff: str) -> None:
@@ -83,8 +85,9 @@ class BatonWorker:
             )
         except baton.BatonError as error:
             logger.warning("baton: handoff %s: %s", ready.handoff, error)
-            self._stats.released(baton.Reason.BROKEN)
+            self._break(agent, ready.handoff)  # before its blocks are free
             self._end_hold(ready.handoff)
+            self._stats.released(baton.Reason.BROKEN)
 
     def _pull(self, agent: baton.Agent, pull: Pull) -> None:
         self._pulled[pull.tag] = pull.request
@@ -98,18 +101,21 @@ class BatonWorker:
             )
         except baton.BatonError as error:
             logger.warning("baton: handoff %s: %s", pull.handoff, error)
-            self._stats.pull_failed(baton.Reason.MISMATCH)
             self._end_pull(pull.tag, is_pulled=False)
+            self._stats.pull_failed(baton.Reason.MISMATCH)
 
     def end_step(self) -> KVConnectorTransferResults:
         """Each request once, in the step after its end came."""
         if self._agent is not None:
-            if self._may_nap and not self._has_results():
+            if self._may_nap and self._waits() and not self._has_results():
                 self._poll.poll(NAP_MS)
             for event in self._agent.poll():
                 self._on_event(event)
         results, self._results = self._results, KVConnectorTransferResults()
         return results
+
+    def _waits(self) -> bool:
+        return bool(self._held or self._pulled)
 
     def _has_results(self) -> bool:
         results = self._results
@@ -119,34 +125,34 @@ class BatonWorker:
 
     def _on_event(self, event: baton.Event) -> None:
         if event.type == baton.EventType.RELEASED:
-            self._stats.released(event.reason)
             self._end_hold(str(event.handoff))
+            self._stats.released(event.reason)
         elif event.type == baton.EventType.PULLED:
-            if self._pulled.get(event.tag) is not None:
+            if self._end_pull(event.tag, is_pulled=True):
                 self._stats.pulled(event)
-            self._end_pull(event.tag, is_pulled=True)
         elif event.type == baton.EventType.PULL_FAILED:
-            if self._pulled.get(event.tag) is not None:
+            if self._end_pull(event.tag, is_pulled=False):
                 self._stats.pull_failed(event.reason)
                 logger.warning(
                     "baton: handoff %s: pull failed: %s",
                     event.handoff,
                     baton.reason_text(event.reason),
                 )
-            self._end_pull(event.tag, is_pulled=False)
 
     def _end_hold(self, handoff: str) -> None:
         request = self._held.pop(handoff, None)
         if request is not None:
             self._results.finished_sending.add(request)
 
-    def _end_pull(self, tag: int, *, is_pulled: bool) -> None:
+    def _end_pull(self, tag: int, *, is_pulled: bool) -> bool:
+        """Whether a request waited for it."""
         request = self._pulled.pop(tag, None)
         if request is None:
-            return
+            return False
         self._results.finished_recving.add(request)
         if not is_pulled:
             self._results.failed_recving.add(request)
+        return True
 
     # ---------------------------------------------------------------- life
 
