@@ -30,6 +30,13 @@ MODELS = pathlib.Path(os.environ.get("BATON_VLLM_MODELS", ROOT / ".cache/vllm/mo
 PATIENCE = float(os.environ.get("BATON_PATIENCE", "1"))
 CACHE = MODELS.parent / "cache"
 START_S = 240 * PATIENCE
+# A connection a request, as engines come and go; made once, as it reads the
+# certificates of the world.
+HTTP = httpx.Client(
+    limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+    timeout=120,
+    trust_env=False,
+)
 # With bfloat16 a lone vLLM itself says something else when asked again: what a
 # prefix hit leaves to compute is rounded otherwise (5 of 40 long prompts).
 EXACT = "float32"
@@ -217,7 +224,7 @@ class Engine:
         assert is_alive(self.pid), f"{self.name} ended:\n{self.tail()}"
         with contextlib.suppress(httpx.HTTPError, OSError):
             return (
-                httpx.get(f"{self.url}/health", timeout=5).status_code == 200
+                HTTP.get(f"{self.url}/health", timeout=5).status_code == 200
                 and listens(self.pid, self.port)
             )
         return False
@@ -246,7 +253,7 @@ class Engine:
 
     def metric(self, name: str, labels: str = "") -> float:
         """The sum of a metric's samples; 0 where there is none."""
-        text = httpx.get(f"{self.url}/metrics", timeout=20).text
+        text = HTTP.get(f"{self.url}/metrics", timeout=20).text
         total = 0.0
         for line in text.splitlines():
             match = re.match(rf"{re.escape(name)}(\{{[^}}]*\}})? (\S+)", line)
@@ -333,18 +340,18 @@ class Proxy:
     def is_ready(self) -> bool:
         assert self._listens()
         with contextlib.suppress(httpx.HTTPError):
-            return httpx.get(f"{self.url}/ready", timeout=5).status_code == 200
+            return HTTP.get(f"{self.url}/ready", timeout=5).status_code == 200
         return False
 
     def wait_ready(self) -> None:
         wait_for("the proxy has a pair of engines", 60, self.is_ready)
 
     def handoffs(self) -> dict[str, Any]:
-        answer: dict[str, Any] = httpx.get(f"{self.admin}/handoffs", timeout=10).json()
+        answer: dict[str, Any] = HTTP.get(f"{self.admin}/handoffs", timeout=10).json()
         return answer
 
     def metric(self, name: str, labels: str = "") -> float:
-        text = httpx.get(f"{self.admin}/metrics", timeout=10).text
+        text = HTTP.get(f"{self.admin}/metrics", timeout=10).text
         total = 0.0
         for line in text.splitlines():
             match = re.match(rf"{re.escape(name)}(\{{[^}}]*\}})? (\S+)", line)
@@ -473,7 +480,7 @@ def complete(url: str, prompt: Any, count: int = 16, **more: Any) -> dict[str, A
         "model": "m", "prompt": prompt, "max_tokens": count, "temperature": 0,
         "ignore_eos": True, **more,
     }  # fmt: skip
-    answer = httpx.post(f"{url}/v1/completions", json=body, timeout=120)
+    answer = HTTP.post(f"{url}/v1/completions", json=body, timeout=120)
     assert answer.status_code == 200, answer.text
     result: dict[str, Any] = answer.json()
     return result
@@ -486,7 +493,7 @@ def text_of(answer: dict[str, Any]) -> str:
 
 def events(url: str, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The JSON events of a stream; asserts that it ends with [DONE]."""
-    with httpx.stream("POST", f"{url}{path}", json=body, timeout=120) as answer:
+    with HTTP.stream("POST", f"{url}{path}", json=body, timeout=120) as answer:
         assert answer.status_code == 200, answer.read()
         last = ""
         for line in answer.iter_lines():

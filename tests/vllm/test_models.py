@@ -6,17 +6,16 @@ from __future__ import annotations
 import random
 
 import cluster
-import httpx
 import pytest
 from conftest import PairMaker, Truth
-from test_faults import hand_over, take_over
+from test_faults import LEASE_S, hand_over, take_over
 
 
 @pytest.mark.parametrize("model", ["tiny-hybrid", "tiny-sliding"])
 def test_windows_and_groups(
     model: str, make_pair: PairMaker, truth: Truth, rng: random.Random, is_full: bool
 ) -> None:
-    pair = make_pair(model)
+    pair = make_pair(model, transfer={"lease_s": LEASE_S})
     alone = truth.of(model, [])
     before = pair.d.metric("vllm:baton_pull_seconds_count")
     sizes = [100, 300, 1000]
@@ -32,12 +31,12 @@ def test_windows_and_groups(
     # A failure of one request with several groups.
     prompt = cluster.tokens(300, rng)
     params = hand_over(pair, prompt)
-    params["baton"]["boots"] = ["1"]
+    cluster.wait_for("the lease ends", LEASE_S + 10, pair.p.is_empty)
     assert take_over(pair, prompt, params).status_code == 500
     prompt = cluster.tokens(300, rng)
     want = cluster.text_of(cluster.complete(alone.url, prompt))
     assert cluster.text_of(cluster.complete(pair.proxy.url, prompt)) == want
-    pair.settle(45)
+    pair.settle(LEASE_S + 10)
 
 
 def test_a_window_that_begins_a_token_before_its_blocks(
@@ -45,7 +44,7 @@ def test_a_window_that_begins_a_token_before_its_blocks(
 ) -> None:
     """With 255 tokens, a window of 128 and blocks of 128, P has dropped a
     block of which D needs the last token: D computes the prompt itself."""
-    pair = make_pair("tiny-sliding")
+    pair = make_pair("tiny-sliding", transfer={"lease_s": LEASE_S})
     alone = truth.of("tiny-sliding", [])
     for size in (254, 255, 256, 383):
         prompt = cluster.tokens(size, rng)
@@ -96,7 +95,7 @@ def test_a_model_that_makes_sense(
             "max_tokens": 24, "temperature": 0,
         }  # fmt: skip
         said = [
-            httpx.post(f"{url}/v1/chat/completions", json=body, timeout=300).json()[
+            cluster.HTTP.post(f"{url}/v1/chat/completions", json=body, timeout=300).json()[
                 "choices"
             ][0]["message"]["content"]
             for url in (alone.url, pair.proxy.url)

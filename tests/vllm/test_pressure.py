@@ -9,6 +9,7 @@ import random
 import cluster
 import pytest
 from conftest import PairMaker, Truth
+from test_faults import LEASE_S, hand_over, take_over
 
 # Room for 24 blocks, 3,072 tokens.
 SMALL = 24 * 4 * 131072
@@ -16,7 +17,9 @@ SMALL = 24 * 4 * 131072
 
 @pytest.fixture
 def pair(make_pair: PairMaker) -> cluster.Pair:
-    return make_pair(role="kv_both", kv_bytes=SMALL)
+    return make_pair(
+        role="kv_both", kv_bytes=SMALL, transfer={"lease_s": LEASE_S}
+    )
 
 
 @pytest.fixture
@@ -75,8 +78,6 @@ def test_roles_swapped(
     pair: cluster.Pair, alone: cluster.Engine, rng: random.Random
 ) -> None:
     """Engines that do both: what was D hands over to what was P."""
-    from test_faults import hand_over, take_over
-
     swapped = cluster.Pair.__new__(cluster.Pair)
     swapped.p, swapped.d = pair.d, pair.p
     for sides in (pair, swapped, pair, swapped):
@@ -87,4 +88,4 @@ def test_roles_swapped(
         want = cluster.text_of(cluster.complete(alone.url, prompt))
         assert cluster.text_of(answer.json()) == want
         assert sides.d.metric("vllm:baton_pull_seconds_count") == before + 1
-    pair.settle(45)
+    pair.settle(LEASE_S + 10)

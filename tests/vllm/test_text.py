@@ -7,7 +7,6 @@ import random
 from typing import Any
 
 import cluster
-import httpx
 import pytest
 from conftest import PairMaker, Truth
 
@@ -34,7 +33,7 @@ def chat(url: str, text: str, **more: Any) -> dict[str, Any]:
         "model": "m", "messages": [{"role": "user", "content": text}],
         "max_tokens": 16, "temperature": 0, **more,
     }  # fmt: skip
-    answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=120)
+    answer = cluster.HTTP.post(f"{url}/v1/chat/completions", json=body, timeout=120)
     assert answer.status_code == 200, answer.text
     result: dict[str, Any] = answer.json()
     return result
