@@ -208,7 +208,9 @@ def main() -> None:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="compare-vllm-"))
     dtype = "float32" if args.model == "smollm2" else "bfloat16"
     options: dict[str, Any] = {"kv_bytes": 268435456, "dtype": dtype}
+    ends = contextlib.ExitStack()  # all of them, even if one fails to end
     zygote = cluster.Zygote(folder)
+    ends.callback(zygote.close)
     baton = cluster.Pair(folder, args.model, **dict(options))
     nixl = Nixl(folder / "nixl", args.model, **dict(options))
     rounds: dict[tuple[str, int], list[float]] = {}
@@ -219,7 +221,9 @@ def main() -> None:
         (nixl, {"direct-nixl": nixl.d.url, "nixl": nixl.proxy.url,
                 "toy": nixl.toy_url}),
     )  # fmt: skip
-    try:
+    with ends:
+        ends.callback(baton.stop)
+        ends.callback(nixl.stop)
         baton.start(zygote)
         stop(baton)
         nixl.start(zygote)
@@ -237,10 +241,6 @@ def main() -> None:
         result = report(args, rounds, stages, idles)
         if args.json is not None:
             args.json.write_text(json.dumps(result, indent=2) + "\n")
-    finally:
-        for pair in (baton, nixl):
-            pair.stop()
-        zygote.close()
 
 
 if __name__ == "__main__":
