@@ -38,7 +38,7 @@ HTTP = httpx.Client(
     trust_env=False,
 )
 # With bfloat16 a lone vLLM itself says something else when asked again: what a
-# prefix hit leaves to compute is rounded otherwise (5 of 40 long prompts).
+# prefix hit leaves to compute is rounded otherwise (5 of 40 prompts).
 EXACT = "float32"
 
 
