@@ -111,6 +111,16 @@ def end_group(pid: int, seconds: float = 10) -> None:
     wait_for("the group is gone", 10, lambda: not group_pids(pid))
 
 
+def metric_of(url: str, name: str, labels: str) -> float:
+    """The sum of a metric's samples; 0 where there is none."""
+    total = 0.0
+    for line in HTTP.get(f"{url}/metrics", timeout=20).text.splitlines():
+        match = re.match(rf"{re.escape(name)}(\{{[^}}]*\}})? (\S+)", line)
+        if match and labels in (match.group(1) or ""):
+            total += float(match.group(2))
+    return total
+
+
 class Zygote:
     """The process that forks engines; see launcher.py."""
 
@@ -252,14 +262,7 @@ class Engine:
         os.killpg(self.pid, number)
 
     def metric(self, name: str, labels: str = "") -> float:
-        """The sum of a metric's samples; 0 where there is none."""
-        text = HTTP.get(f"{self.url}/metrics", timeout=20).text
-        total = 0.0
-        for line in text.splitlines():
-            match = re.match(rf"{re.escape(name)}(\{{[^}}]*\}})? (\S+)", line)
-            if match and labels in (match.group(1) or ""):
-                total += float(match.group(2))
-        return total
+        return metric_of(self.url, name, labels)
 
     def is_empty(self) -> bool:
         """No block is used and no request is there."""
@@ -351,13 +354,7 @@ class Proxy:
         return answer
 
     def metric(self, name: str, labels: str = "") -> float:
-        text = HTTP.get(f"{self.admin}/metrics", timeout=10).text
-        total = 0.0
-        for line in text.splitlines():
-            match = re.match(rf"{re.escape(name)}(\{{[^}}]*\}})? (\S+)", line)
-            if match and labels in (match.group(1) or ""):
-                total += float(match.group(2))
-        return total
+        return metric_of(self.admin, name, labels)
 
     def kill(self) -> None:
         if self.process is not None:

@@ -82,21 +82,22 @@ def offer(text: bytes, digest: str, key: bytes) -> dict[str, Any]:
     return params
 
 
-def why_not(request: Request, inner: dict[str, Any], key: bytes) -> str | None:
-    """Why D does not use a handoff; None: it may be used."""
+def accept(request: Request, inner: dict[str, Any], key: bytes) -> baton.Id:
+    """The handoff that D may use; ValueError says why not."""
     params = request.kv_transfer_params or {}
     digest = prompt_digest(request)
-    if handoff_of(inner) is None:
-        return "its handoff is malformed"
+    handoff = handoff_of(inner)
+    if handoff is None:
+        raise ValueError("its handoff is malformed")
     if digest is None or params.get(PROMPT_KEY) != digest:
-        return "it is of another prompt"
+        raise ValueError("it is of another prompt")
     if inner.get("tokens") != request.num_prompt_tokens:
-        return "its tokens are not the prompt's"
+        raise ValueError("its tokens are not the prompt's")
     if key:
         found = params.get(SEAL_KEY)
         right = seal(inner, digest, key)
         if not isinstance(found, str) or not hmac.compare_digest(
             found.encode("utf-8", "replace"), right.encode()
         ):
-            return "it is not sealed with this engine's key"
-    return None
+            raise ValueError("it is not sealed with this engine's key")
+    return handoff

@@ -181,9 +181,9 @@ class BatonScheduler:
         return (missing, True) if missing > 1 else (0, False)
 
     def _accept(self, request: Request, inner: dict[str, Any]) -> _Take | None:
-        handoff = params.handoff_of(inner)
-        why = params.why_not(request, inner, self._key)
-        if handoff is None or why is not None:
+        try:
+            handoff = params.accept(request, inner, self._key)
+        except ValueError as why:
             # At debug, as a client may send as many as it likes.
             logger.debug("baton: a handoff is not used: %s", why)
             self.counts["refused"] += 1
