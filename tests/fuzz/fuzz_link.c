@@ -30,17 +30,17 @@ static void check(bool ok)
 
 /* --- the proxy's reader --- */
 
-static const char *const URLS[] = {"http://a:1", "http://b:2"};
+static const char *const URLS[] = {"http://127.0.0.1:1", "http://127.0.0.1:2"};
 
 static void open_proxy(struct proxy_side *side)
 {
-    const struct handoff_begin begin = {.id = {0x11, 0x22},
-                                        .prefill = &side->engines[0]};
+    struct handoff_begin begin = {.id = {0x11, 0x22}};
 
     side->config.agents.ping_ms = 1000;
     side->config.agents.dead_ms = 3000;
     check(proxy_side_open(side, URLS));
     check(proxy_side_start(side, 1));
+    begin.prefill = &side->engines[0];
     handoffs_begin(side->handoffs, &begin);
     handoffs_decode(side->handoffs, begin.id, &side->engines[1]);
 }

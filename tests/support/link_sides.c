@@ -55,38 +55,13 @@ static const struct handoffs_events HANDOFFS_EVENTS = {
     .now_us = now_of,
 };
 
-static bool open_registry(struct proxy_side *side, const char *const urls[2])
-{
-    side->pool_conf.connector = CONNECTOR_BATON;
-    side->pool.conf = &side->pool_conf;
-    side->prefill[0] = &side->engines[0];
-    side->decode[0] = &side->engines[1];
-    side->pool.prefill = side->prefill;
-    side->pool.decode = side->decode;
-    side->pool.prefill_count = side->pool.decode_count = 1;
-    for (unsigned i = 0; i < 2; i++) {
-        struct engine *const engine = &side->engines[i];
-
-        engine->id = i;
-        engine->role = i == 0 ? ENGINE_PREFILL : ENGINE_DECODE;
-        engine->pool = &side->pool;
-        if (bt_url_parse(urls[i], &engine->url, NULL) != BT_OK) {
-            return false;
-        }
-    }
-    side->engines[1].pair_ready = side->pair_ready;
-    side->registry.engines = side->engines;
-    side->registry.engine_count = 2;
-    side->registry.pools = &side->pool;
-    side->registry.pool_count = 1;
-    return true;
-}
-
 bool proxy_side_open(struct proxy_side *side, const char *const urls[2])
 {
-    if (!open_registry(side, urls)) {
+    config_pair_set(&side->pair, &side->config, CONNECTOR_BATON, urls);
+    if (registry_open(&side->config, &side->registry) != BT_OK) {
         return false;
     }
+    side->engines = side->registry->engines;
     side->stats = bt_metrics_open(control_stat_rows, CONTROL_STATS);
     return side->stats != NULL && bt_loop_open(&side->loop) == BT_OK;
 }
@@ -95,7 +70,7 @@ bool proxy_side_start(struct proxy_side *side, uint64_t boot)
 {
     const struct agents_options options = {.loop = side->loop,
                                            .config = &side->config,
-                                           .registry = &side->registry,
+                                           .registry = side->registry,
                                            .boot = boot,
                                            .stats = side->stats,
                                            .on_reading = on_unused,
@@ -105,7 +80,7 @@ bool proxy_side_start(struct proxy_side *side, uint64_t boot)
         return false;
     }
     side->handoffs =
-        handoffs_open(&side->registry, side->stats, &HANDOFFS_EVENTS, side);
+        handoffs_open(side->registry, side->stats, &HANDOFFS_EVENTS, side);
     if (side->handoffs == NULL) {
         return false;
     }
@@ -119,6 +94,7 @@ void proxy_side_close(struct proxy_side *side)
     handoffs_close(&side->handoffs);
     bt_loop_close(&side->loop);
     bt_metrics_close(&side->stats);
+    registry_close(&side->registry);
 }
 
 static void on_turn(struct bta_timer *timer)

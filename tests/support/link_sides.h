@@ -16,18 +16,16 @@
 #include "proxy/agents.h"
 #include "proxy/config.h"
 #include "proxy/engine.h"
+#include "tests/support/config_pair.h"
 
 #define PROXY_SIDE_NEWS 8
 
 /* Zeroed, but for `config`, before it is opened. */
 struct proxy_side {
     struct config config;
-    struct pool_conf pool_conf;
-    struct pool pool;
-    struct engine engines[2];
-    struct engine *prefill[1], *decode[1];
-    atomic_bool pair_ready[2];
-    struct registry registry;
+    struct config_pair pair;
+    struct registry *registry;
+    struct engine *engines; /* the registry's */
     struct bt_loop *loop;
     struct bt_metrics *stats;
     struct agents *agents;
@@ -37,8 +35,9 @@ struct proxy_side {
 };
 
 /*
- * The registry, loop and statistics; the agents and handoffs by
- * proxy_side_start. False when one fails; proxy_side_close ends what there is.
+ * The registry of these two engines, loop and statistics; the agents and
+ * handoffs by proxy_side_start. False when one fails; proxy_side_close ends
+ * what there is.
  */
 BT_MUST_CHECK bool proxy_side_open(struct proxy_side *side,
                                    const char *const urls[2]);

@@ -1,9 +1,8 @@
 # The link's two ends, and the control thread that owns the proxy's.
 
 if(TARGET baton_proxy)
-  foreach(module handoffs control)
-    baton_unit(test_${module} LIBS baton_proxy)
-  endforeach()
+  baton_unit(test_handoffs LIBS baton_proxy)
+  baton_unit(test_control LIBS baton_proxy SOURCES ../support/pair.c)
 
   baton_unit(test_link LIBS baton_proxy SOURCES
       ${PROJECT_SOURCE_DIR}/agent/src/link.c

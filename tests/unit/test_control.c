@@ -3,7 +3,9 @@
  * blocking HTTP clients, given handoffs by a worker.
  */
 #include "proxy/control.h"
+#include "tests/support/config_pair.h"
 #include "tests/support/harness.h"
+#include "tests/support/pair.h"
 
 #include <jansson.h>
 
@@ -16,12 +18,9 @@
 
 struct fixture {
     struct config config;
-    struct pool_conf pool_conf;
-    struct pool pool;
-    struct engine engines[2];
-    struct engine *prefill[1], *decode[1];
-    atomic_bool pair_ready[2];
-    struct registry registry;
+    struct config_pair pair;
+    struct registry *registry;
+    struct engine *engines; /* the registry's */
     atomic_bool is_draining;
     struct control *control;
     struct bt_loop *loop; /* the worker's */
@@ -42,43 +41,29 @@ static void on_news(void *owner, struct bt_mail *mail)
     free(bt_container_of(mail, struct control_news, mail));
 }
 
-static void open_engine(unsigned id, const char *address)
+/* A listener in place of the prefill engine, nobody in that of the decode. */
+static void open_registry(void)
 {
-    struct engine *const engine = &fx.engines[id];
-    char url[BT_ADDR_TEXT_MAX + 8];
-
-    engine->id = id;
-    engine->role = id == 0 ? ENGINE_PREFILL : ENGINE_DECODE;
-    engine->pool = &fx.pool;
-    snprintf(url, sizeof(url), "http://%s", address);
-    ck_assert_int_eq(bt_url_parse(url, &engine->url, NULL), BT_OK);
-    ck_assert_int_eq(bt_addr_parse(address, &engine->addr), BT_OK);
-}
-
-/* A listening socket's address; closed again when `is_dead`. */
-static int open_port(bool is_dead, char address[BT_ADDR_TEXT_MAX])
-{
+    char addresses[2][BT_ADDR_TEXT_MAX], texts[2][BT_ADDR_TEXT_MAX + 8];
+    const char *const urls[] = {texts[0], texts[1]};
     struct bt_addr addr;
-    int fd = -1;
 
-    ck_assert_int_eq(bt_addr_parse(listen_any, &addr), BT_OK);
-    ck_assert_int_eq(bt_listen(&addr, false, &fd), BT_OK);
-    ck_assert_int_eq(bt_addr_of_fd(fd, &addr), BT_OK);
-    bt_addr_format(&addr, address);
-    if (is_dead) {
-        close(fd);
-        fd = -1;
+    fx.engine_fd = pair_listen(&addr);
+    bt_addr_format(&addr, addresses[0]);
+    pair_nobody(&addr);
+    bt_addr_format(&addr, addresses[1]);
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(texts[i], sizeof(texts[i]), "http://%s", addresses[i]);
     }
-    return fd;
+    config_pair_set(&fx.pair, &fx.config, CONNECTOR_BATON, urls);
+    ck_assert_int_eq(registry_open(&fx.config, &fx.registry), BT_OK);
+    fx.engines = fx.registry->engines;
 }
 
 static void setup(void)
 {
-    struct control_options options = {.config = &fx.config,
-                                      .registry = &fx.registry,
-                                      .boot = 0xb007,
-                                      .is_draining = &fx.is_draining};
-    char address[BT_ADDR_TEXT_MAX];
+    struct control_options options = {
+        .config = &fx.config, .boot = 0xb007, .is_draining = &fx.is_draining};
 
     memset(&fx, 0, sizeof(fx));
     fx.config.admin = listen_any;
@@ -88,22 +73,8 @@ static void setup(void)
     fx.config.agents.dead_ms = 3000;
     fx.config.timeouts.probe_interval = 50;
     fx.config.timeouts.probe = 1000;
-    fx.pool_conf.connector = CONNECTOR_BATON;
-    fx.pool.conf = &fx.pool_conf;
-    fx.prefill[0] = &fx.engines[0];
-    fx.decode[0] = &fx.engines[1];
-    fx.pool.prefill = fx.prefill;
-    fx.pool.decode = fx.decode;
-    fx.pool.prefill_count = fx.pool.decode_count = 1;
-    fx.engine_fd = open_port(false, address);
-    open_engine(0, address);
-    (void)open_port(true, address);
-    open_engine(1, address);
-    fx.engines[1].pair_ready = fx.pair_ready;
-    fx.registry.engines = fx.engines;
-    fx.registry.engine_count = 2;
-    fx.registry.pools = &fx.pool;
-    fx.registry.pool_count = 1;
+    open_registry();
+    options.registry = fx.registry;
     ck_assert_int_eq(bt_loop_open(&fx.loop), BT_OK);
     ck_assert_int_eq(bt_mailbox_open(fx.loop, on_news, NULL, &fx.worker),
                      BT_OK);
@@ -116,6 +87,7 @@ static void teardown(void)
     control_close(&fx.control);
     bt_mailbox_close(&fx.worker);
     bt_loop_close(&fx.loop);
+    registry_close(&fx.registry);
     close(fx.engine_fd);
 }
 

@@ -884,18 +884,18 @@ START_TEST(introduces_prefill_and_decode_to_each_other)
     ck_assert_ptr_nonnull(strstr(fx.d.peer, "{ \"regions\" : [1.50] }"));
     ck_assert_ptr_nonnull(strstr(fx.d.peer, "\"engine\":\"p\""));
     ck_assert_ptr_null(strstr(fx.d.peer, "features"));
-    ck_assert(!atomic_load(&fx.proxy.pair_ready[0]));
+    ck_assert(!atomic_load(&fx.proxy.engines[1].pair_ready[0]));
     bta_links_peer_ready(fx.d.links, "p", 0, 0xaa, "tcp", 12);
-    UNTIL(atomic_load(&fx.proxy.pair_ready[0]));
+    UNTIL(atomic_load(&fx.proxy.engines[1].pair_ready[0]));
     bta_links_peer_failed(fx.d.links, "p", 0, 0xaa, "unreachable");
-    UNTIL(!atomic_load(&fx.proxy.pair_ready[0]));
+    UNTIL(!atomic_load(&fx.proxy.engines[1].pair_ready[0]));
     bta_links_peer_ready(fx.d.links, "p", 0, 0xaa, "tcp", 12);
-    UNTIL(atomic_load(&fx.proxy.pair_ready[0]));
+    UNTIL(atomic_load(&fx.proxy.engines[1].pair_ready[0]));
     give_up_soon();
     bta_links_close(fx.p.links);
     fx.p.links = NULL;
     UNTIL(fx.d.peers_down == 1);
-    ck_assert(!atomic_load(&fx.proxy.pair_ready[0]));
+    ck_assert(!atomic_load(&fx.proxy.engines[1].pair_ready[0]));
     ck_assert(!atomic_load(&fx.proxy.engines[0].is_linked));
 }
 END_TEST

@@ -2,10 +2,9 @@
  * proxy/engine: the registry, health, and the names that an engine may use.
  */
 #include "proxy/engine.h"
+#include "tests/support/config_pair.h"
 #include "tests/support/harness.h"
 
-static char url_p[] = "http://127.0.0.1:8100";
-static char url_d[] = "http://127.0.0.1:8200";
 static char host_net[] = "10.1.0.0/16";
 static char host_six[] = "fd00::/8";
 static char port_text[] = "5600";
@@ -14,22 +13,17 @@ static char glob_text[] = "llama-*";
 static char *hosts[] = {host_net, host_six};
 static char *ports[] = {port_text};
 static char *globs[] = {glob_text};
-static struct engine_conf prefill_conf;
-static struct engine_conf decode_conf;
-static struct pool_conf pool_conf;
+static struct config_pair pair;
 static struct config config;
 static struct registry *registry;
 
 static void setup(void)
 {
-    prefill_conf = (struct engine_conf){.url = url_p, .weight = 1};
-    decode_conf = (struct engine_conf){.url = url_d, .weight = 1};
-    pool_conf = (struct pool_conf){
-        .connector = CONNECTOR_NIXL,
-        .prefill = {.engines = {&prefill_conf, 1}},
-        .decode = {.engines = {&decode_conf, 1}},
-    };
-    config = (struct config){.pools = {&pool_conf, 1}};
+    static const char *const URLS[] = {"http://127.0.0.1:8100",
+                                       "http://127.0.0.1:8200"};
+
+    config = (struct config){0};
+    config_pair_set(&pair, &config, CONNECTOR_NIXL, URLS);
     registry = NULL;
 }
 
@@ -61,7 +55,7 @@ START_TEST(a_bad_url_is_an_error)
 {
     static char bad[] = "ftp://x";
 
-    decode_conf.url = bad;
+    pair.engines[1].url = bad;
     ck_assert_int_lt(registry_open(&config, &registry), BT_OK);
     ck_assert_ptr_null(registry);
 }
@@ -89,7 +83,7 @@ START_TEST(connector_baton_needs_a_link)
 {
     struct engine *engine;
 
-    pool_conf.connector = CONNECTOR_BATON;
+    pair.pool.connector = CONNECTOR_BATON;
     engine = open_prefill();
     ck_assert(!engine_is_usable(engine));
     atomic_store(&engine->is_linked, true);
@@ -99,7 +93,7 @@ END_TEST
 
 START_TEST(a_pool_is_found_by_name_and_glob)
 {
-    pool_conf.models = (struct bt_conf_strings){globs, 1};
+    pair.pool.models = (struct bt_conf_strings){globs, 1};
     (void)open_prefill();
     ck_assert_ptr_nonnull(registry_pool(registry, BT_STR("llama-70b")));
     ck_assert_ptr_null(registry_pool(registry, BT_STR("other")));
@@ -133,8 +127,8 @@ START_TEST(further_hosts_and_ports_are_rules)
 {
     struct engine *engine;
 
-    prefill_conf.handoff_hosts = (struct bt_conf_strings){hosts, 2};
-    prefill_conf.handoff_ports = (struct bt_conf_strings){ports, 1};
+    pair.engines[0].handoff_hosts = (struct bt_conf_strings){hosts, 2};
+    pair.engines[0].handoff_ports = (struct bt_conf_strings){ports, 1};
     engine = open_prefill();
     ck_assert(engine_owns_host(engine, BT_STR("10.1.255.9"), BT_STR("5600")));
     ck_assert(!engine_owns_host(engine, BT_STR("10.2.0.1"), BT_STR("5600")));
