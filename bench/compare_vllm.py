@@ -207,7 +207,7 @@ def main() -> None:
     rng = random.Random()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="compare-vllm-"))
     dtype = "float32" if args.model == "smollm2" else "bfloat16"
-    options: dict[str, Any] = {"kv_bytes": 268435456, "dtype": dtype}
+    options: dict[str, Any] = {"kv_bytes": 268435456, "dtype": dtype, "polls": True}
     ends = contextlib.ExitStack()  # all of them, even if one fails to end
     zygote = cluster.Zygote(folder)
     ends.callback(zygote.close)

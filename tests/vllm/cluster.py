@@ -172,6 +172,7 @@ class Engine:
     env: dict[str, str] = dataclasses.field(default_factory=dict)
     kv_bytes: int = 134217728
     dtype: str = EXACT
+    polls: bool = False  # as a stock vLLM, to be measured; see launcher.py
     pid: int = 0
 
     @property
@@ -201,6 +202,7 @@ class Engine:
             "args": self.args(),
             "env": env,
             "core": self.core,
+            "polls": self.polls,
             "log": str(self.log),
         }
 
@@ -353,6 +355,13 @@ class Proxy:
         answer: dict[str, Any] = HTTP.get(f"{self.admin}/handoffs", timeout=10).json()
         return answer
 
+    def engine(self, url: str) -> dict[str, Any]:
+        """What /engines says of one."""
+        answer = HTTP.get(f"{self.admin}/engines", timeout=10).json()
+        found: dict[str, Any]
+        (found,) = (item for item in answer["engines"] if item["url"] == url)
+        return found
+
     def metric(self, name: str, labels: str = "") -> float:
         return metric_of(self.admin, name, labels)
 
@@ -401,7 +410,6 @@ class Pair:
         role = options.pop("role", None)
         settings = options.pop("settings", ())
         flags = options.pop("flags", [])
-        per_engine = options.pop("engines", {})
         transfer = options.pop("transfer", {})
         self.engines = []
         for number, (name, kv_role) in enumerate(
@@ -421,9 +429,8 @@ class Pair:
                         key_file=str(self.key_file),
                         **transfer,
                     ),
-                    core=number % (os.cpu_count() or 1),
                     flags=[*flags],
-                    **{**options, **per_engine.get(name, {})},
+                    **{"core": number % (os.cpu_count() or 1), **options},
                 )
             )
         self.p, self.d = self.engines
