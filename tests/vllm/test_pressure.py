@@ -46,6 +46,27 @@ def test_a_decode_engine_out_of_blocks(
     pair.settle(15)
 
 
+def test_the_proxy_knows_the_free_blocks(
+    pair: cluster.Pair, rng: random.Random
+) -> None:
+    def used(engine: cluster.Engine) -> int:
+        known = pair.proxy.engine(engine.url)
+        # vLLM keeps one block for itself.
+        count: int = known["blocks"] - 1 - known["blocks_free"]
+        return count
+
+    pair.settle(15)
+    for engine in pair.engines:
+        cluster.wait_for("none is used", 5, lambda: used(engine) == 0)
+    prompt = cluster.tokens(500, rng)
+    params = hand_over(pair, prompt)
+    cluster.wait_for("four blocks are held", 5, lambda: used(pair.p) == 4)
+    assert take_over(pair, prompt, params).status_code == 200
+    # No request comes after it, and yet the proxy hears of them.
+    cluster.wait_for("they are free", LEASE_S + 10, lambda: used(pair.p) == 0)
+    cluster.wait_for("the decode engine's too", 5, lambda: used(pair.d) == 0)
+
+
 def test_preempted_decode_requests(
     pair: cluster.Pair, alone: cluster.Engine, rng: random.Random
 ) -> None:

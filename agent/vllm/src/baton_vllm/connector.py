@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from vllm.forward_context import ForwardContext
     from vllm.v1.attention.backend import AttentionMetadata
+    from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.kv_cache_interface import KVCacheConfig
@@ -69,7 +70,12 @@ def _engine_boot(vllm_config: VllmConfig) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") or 1
 
 
-def _check_parallel(vllm_config: VllmConfig) -> None:
+def _check_supported(vllm_config: VllmConfig) -> None:
+    if vllm_config.use_v2_model_runner:
+        # It copies and clears blocks before it calls handle_preemptions.
+        raise NotImplementedError(
+            "baton_vllm needs vLLM's V1 model runner: set VLLM_USE_V2_MODEL_RUNNER=0"
+        )
     parallel = vllm_config.parallel_config
     for name in (
         "pipeline_parallel_size",
@@ -91,7 +97,7 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
         kv_cache_config: KVCacheConfig,
     ) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
-        _check_parallel(vllm_config)
+        _check_supported(vllm_config)
         self._settings = Settings.read(
             self._kv_transfer_config.kv_connector_extra_config
         )
@@ -99,6 +105,8 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
         self._scheduler: BatonScheduler | None = None
         self._worker: BatonWorker | None = None
         self._link: baton.Agent | None = None  # of the scheduler
+        self._block_pool: BlockPool | None = None  # of the scheduler
+        self._told_free: int | None = None  # blocks, by the newest step
         if role == KVConnectorRole.SCHEDULER:
             self._scheduler = BatonScheduler(self._settings, self._groups)
         atexit.register(self.shutdown)
@@ -190,6 +198,9 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
 
     # ------------------------------------------------------- scheduler side
 
+    def bind_gpu_block_pool(self, gpu_block_pool: BlockPool) -> None:
+        self._block_pool = gpu_block_pool
+
     def set_xfer_handshake_metadata(
         self, metadata: dict[int, KVConnectorHandshakeMetadata]
     ) -> None:
@@ -199,6 +210,12 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
         self._scheduler.meet_workers(cards)
         self._link = self._open_agent(baton.Role.SCHEDULER, 0, "")
         self._link.start()
+
+    def _blocks_free(self) -> int | None:
+        """For one group: all take their blocks from the one pool."""
+        if self._block_pool is None:
+            return None
+        return self._block_pool.get_num_free_blocks() // len(self._groups)
 
     def get_loaded_kv_cache_group_ids(self, request: Request) -> tuple[int, ...]:
         return tuple(range(len(self._groups)))
@@ -228,7 +245,14 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
         self, scheduler_output: SchedulerOutput
     ) -> KVConnectorMetadata:
         assert self._scheduler is not None
-        return self._scheduler.next_step(scheduler_output)
+        step = self._scheduler.next_step(scheduler_output)
+        step.blocks_free = self._told_free = self._blocks_free()
+        return step
+
+    def has_pending_push_work(self) -> bool:
+        """One more step when blocks came back after the last one, so that the
+        proxies hear of them."""
+        return self._told_free != self._blocks_free()
 
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
         assert self._scheduler is not None

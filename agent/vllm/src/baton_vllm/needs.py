@@ -11,10 +11,12 @@ _BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base"
 _NEEDED = {
     _BASE: (
         "KVConnectorBase_V1",
+        "KVConnectorBase_V1.bind_gpu_block_pool",
         "KVConnectorBase_V1.get_loaded_kv_cache_group_ids",
         "KVConnectorBase_V1.get_num_new_matched_tokens",
         "KVConnectorBase_V1.get_transfer_results",
         "KVConnectorBase_V1.handle_preemptions",
+        "KVConnectorBase_V1.has_pending_push_work",
         "KVConnectorBase_V1.requires_kv_delivery",
         "KVConnectorBase_V1.set_xfer_handshake_metadata",
         "KVConnectorBase_V1.update_connector_output",
@@ -27,6 +29,7 @@ _NEEDED = {
         "KVConnectorPromMetrics",
         "KVConnectorStats",
     ),
+    "vllm.v1.core.block_pool": ("BlockPool.get_num_free_blocks",),
     "vllm.v1.kv_cache_interface": (
         "AttentionSpec",
         "FullAttentionSpec",

@@ -39,7 +39,7 @@ class _Hold:
     request: str
     handoff: baton.Id
     slot: int
-    has_owner: bool  # a proxy, whose lease counts
+    owner: int  # the proxy's boot, whose lease counts; 0: none
     is_ready: bool = False
 
 
@@ -84,10 +84,11 @@ class BatonScheduler:
         if not self._free_slots or not self._infos:
             self.counts["no_slot"] += 1
             return
-        owner = params.owner_of(inner)
+        self._add_hold(request.request_id, handoff, params.owner_of(inner))
+
+    def _add_hold(self, request_id: str, handoff: baton.Id, owner: int) -> None:
         slot = self._free_slots.pop()
-        hold = _Hold(request.request_id, handoff, slot, owner != 0)
-        self._holds[request.request_id] = hold
+        self._holds[request_id] = _Hold(request_id, handoff, slot, owner)
         self._handoffs.add(str(handoff))
         self._step.opens.append(Open(str(handoff), slot, owner))
 
@@ -133,7 +134,7 @@ class BatonScheduler:
             self._infos, hold.handoff, hold.slot, groups, tokens
         )
         answer = params.offer(text, digest, self._key)
-        lease_ms = 0 if hold.has_owner else int(self._settings.lease_s * 1000)
+        lease_ms = 0 if hold.owner != 0 else int(self._settings.lease_s * 1000)
         self._step.readies.append(
             Ready(request.request_id, str(hold.handoff), groups, tokens, lease_ms)
         )
@@ -158,6 +159,16 @@ class BatonScheduler:
             return False, None
         self.counts["offers"] += 1
         return True, answer
+
+    def _preempted(self, request_id: str, output: SchedulerOutput) -> None:
+        hold = self._holds.get(request_id)
+        if hold is None or hold.is_ready:
+            return
+        self._break_open(request_id)
+        # When all requests are preempted at once (reset_prefix_cache) they
+        # start again in this very step, in other blocks.
+        if request_id in output.scheduled_cached_reqs.resumed_req_ids:
+            self._add_hold(request_id, hold.handoff, hold.owner)
 
     # ----------------------------------------------------------------- D
 
@@ -245,7 +256,7 @@ class BatonScheduler:
 
     def next_step(self, output: SchedulerOutput) -> Step:
         for request_id in output.preempted_req_ids or ():
-            self._break_open(request_id)
+            self._preempted(request_id, output)
         step, self._step = self._step, Step()
         step.is_empty = output.total_num_scheduled_tokens == 0
         if any(hold.is_ready for hold in self._holds.values()):

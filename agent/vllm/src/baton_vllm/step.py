@@ -57,4 +57,5 @@ class Step(KVConnectorMetadata):
     pulls: list[Pull] = dataclasses.field(default_factory=list)
     cancels: list[int] = dataclasses.field(default_factory=list)
     failures: list[str] = dataclasses.field(default_factory=list)  # D requests
+    blocks_free: int | None = None  # for the proxies
     is_empty: bool = False  # nothing is computed in this step

@@ -50,6 +50,8 @@ class BatonWorker:
             self._agent.cancel(tag)
         self._results.finished_recving.update(step.failures)
         self._results.failed_recving.update(step.failures)
+        if step.blocks_free is not None:
+            self._agent.blocks_free(step.blocks_free)
         self._may_nap = step.is_empty
 
     def _break(self, agent: baton.Agent, handoff: str) -> None:
