@@ -60,7 +60,7 @@ install_vllm() {
 }
 
 pip_install() {
-    "$venv/bin/pip" -q --disable-pip-version-check install --no-deps \
+    "$venv/bin/pip" -q --disable-pip-version-check install --no-deps --no-compile \
         --only-binary :all: "$@"
 }
 
