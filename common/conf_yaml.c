@@ -193,15 +193,19 @@ static enum bt_status read_scalar(struct reader *reader,
     return status == BT_OK ? BT_OK : fail(reader, status, why.text);
 }
 
-static enum bt_status read_strings(struct reader *reader,
-                                   const struct bt_conf_row *row, void *slot)
+typedef enum bt_status read_fn(struct reader *reader,
+                               const struct bt_conf_row *row, void *slot);
+
+/* The items of a sequence; what stands alone is one item, null is none. */
+static enum bt_status read_sequence(struct reader *reader,
+                                    const struct bt_conf_row *row, void *slot,
+                                    read_fn *read_one)
 {
-    bt_conf_strings_clear(slot);
     if (is_null(reader)) {
         return BT_OK;
     }
     if (reader->event.type != YAML_SEQUENCE_START_EVENT) {
-        return read_scalar(reader, row, slot);
+        return read_one(reader, row, slot);
     }
     for (;;) {
         enum bt_status status = next(reader);
@@ -212,11 +216,18 @@ static enum bt_status read_strings(struct reader *reader,
         if (reader->event.type == YAML_SEQUENCE_END_EVENT) {
             return BT_OK;
         }
-        status = read_scalar(reader, row, slot);
+        status = read_one(reader, row, slot);
         if (status != BT_OK) {
             return status;
         }
     }
+}
+
+static enum bt_status read_strings(struct reader *reader,
+                                   const struct bt_conf_row *row, void *slot)
+{
+    bt_conf_strings_clear(slot);
+    return read_sequence(reader, row, slot, read_scalar);
 }
 
 /* The row of a key; marks it as seen. */
@@ -330,26 +341,7 @@ static enum bt_status read_list(struct reader *reader,
                                 const struct bt_conf_row *row, void *slot)
 {
     bt_conf_list_clear(row, slot);
-    if (is_null(reader)) {
-        return BT_OK;
-    }
-    if (reader->event.type != YAML_SEQUENCE_START_EVENT) {
-        return read_item(reader, row, slot);
-    }
-    for (;;) {
-        enum bt_status status = next(reader);
-
-        if (status != BT_OK) {
-            return status;
-        }
-        if (reader->event.type == YAML_SEQUENCE_END_EVENT) {
-            return BT_OK;
-        }
-        status = read_item(reader, row, slot);
-        if (status != BT_OK) {
-            return status;
-        }
-    }
+    return read_sequence(reader, row, slot, read_item);
 }
 
 static enum bt_status read_row(struct reader *reader,
