@@ -165,14 +165,64 @@ static struct engine *last_resort(const struct search *search)
     return best;
 }
 
-/* The first candidate from `turn` on; full_p: none, but one lacks room only. */
+static uint64_t gcd(uint64_t a, uint64_t b)
+{
+    while (b != 0) {
+        const uint64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Near the golden ratio of a cycle, and meeting each of its points once. */
+static uint64_t step_of(uint64_t cycle)
+{
+    uint64_t step = cycle * 618 / 1000;
+
+    while (gcd(step, cycle) != 1) {
+        step++;
+    }
+    return step;
+}
+
+/*
+ * Whose turn it is: in a cycle as long as the sum of all weights each engine
+ * has as many turns as its weight, and seldom several in a row.
+ */
+static size_t first_of(const struct search *search)
+{
+    uint64_t cycle = 0;
+    uint64_t point;
+    size_t i = 0;
+
+    for (size_t k = 0; k < search->count; k++) {
+        cycle += (uint64_t)search->engines[k]->conf->weight;
+    }
+    if (cycle <= search->count) {
+        return search->ask->turn % search->count;
+    }
+    point = search->ask->turn % cycle * step_of(cycle) % cycle;
+    while (point >= (uint64_t)search->engines[i]->conf->weight) {
+        point -= (uint64_t)search->engines[i]->conf->weight;
+        i++;
+    }
+    return i;
+}
+
+/*
+ * The first candidate from the one on whose turn it is; full_p: none, but one
+ * lacks room only.
+ */
 static struct engine *find(const struct search *search, bool *full_p)
 {
+    const size_t first = search->count == 0 ? 0 : first_of(search);
     bool is_full = false;
 
     for (size_t i = 0; i < search->count; i++) {
         struct engine *const engine =
-            search->engines[(i + search->ask->turn) % search->count];
+            search->engines[(first + i) % search->count];
 
         switch (judge(search, engine)) {
         case CANDIDATE_YES:

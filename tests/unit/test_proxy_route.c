@@ -75,6 +75,31 @@ START_TEST(round_robin_takes_turns)
 }
 END_TEST
 
+START_TEST(turns_are_in_proportion_to_weights)
+{
+    static const int64_t WEIGHTS[ENGINES] = {51, 30, 1};
+    const struct engine *last = NULL;
+    int64_t counts[ENGINES] = {0};
+    unsigned run = 0;
+
+    for (size_t i = 0; i < ENGINES; i++) {
+        confs[i].weight = WEIGHTS[i];
+    }
+    for (uint64_t turn = 0; turn < 2 * (51 + 30 + 1); turn++) {
+        ask.turn = turn;
+        ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+        ck_assert_ptr_eq(choice.decode, decodes[turn % ENGINES]);
+        counts[choice.prefill->id]++;
+        run = choice.prefill == last ? run + 1 : 1;
+        ck_assert_uint_le(run, 3);
+        last = choice.prefill;
+    }
+    for (size_t i = 0; i < ENGINES; i++) {
+        ck_assert_int_eq(counts[i], 2 * WEIGHTS[i]);
+    }
+}
+END_TEST
+
 START_TEST(without_prefill_only_decode_is_chosen)
 {
     ask.wants_prefill = false;
@@ -214,6 +239,7 @@ START_TEST(a_given_prefill_engine_leaves_decode_to_choose)
 END_TEST
 
 HARNESS_MAIN_WITH("route", setup, NULL, round_robin_takes_turns,
+                  turns_are_in_proportion_to_weights,
                   without_prefill_only_decode_is_chosen,
                   failed_and_avoided_engines_are_passed_over,
                   with_none_usable_the_one_that_failed_first_is_tried,
