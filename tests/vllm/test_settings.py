@@ -53,5 +53,5 @@ def test_the_key_is_the_first_line(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match="first line is empty"):
         Settings.read({**GOOD, "key_file": str(file)}).key()
     file.chmod(0o644)
-    with pytest.raises(ValueError, match="chmod 600"):
+    with pytest.raises(ValueError, match="chmod 640"):
         Settings.read({**GOOD, "key_file": str(file)}).key()

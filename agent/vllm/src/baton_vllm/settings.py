@@ -53,10 +53,10 @@ class Settings:
             return b""
         file = pathlib.Path(self.key_file)
         mode = file.stat().st_mode & 0o777
-        if mode & 0o077:
+        if mode & 0o007:
             raise ValueError(
                 f"key_file {file} has mode {mode:04o}, so others can get at it; "
-                "chmod 600 it"
+                "chmod 640 it"
             )
         lines = file.read_bytes().splitlines()
         key = lines[0].strip() if lines else b""
