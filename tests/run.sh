@@ -25,7 +25,7 @@ suites (default: all down to fuzz):
          .cache/vllm); vllm-full: the same at full size
 
 examples:
-  tests/run.sh                             everything
+  tests/run.sh                             unit, flow, asan, tsan and fuzz
   tests/run.sh unit                        one suite
   tests/run.sh flow -- -k handoff -x       what pytest shall run
 
