@@ -7,6 +7,7 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
+from baton_vllm import baton
 from baton_vllm.layout import Group
 from baton_vllm.scheduler import BatonScheduler
 from baton_vllm.settings import Settings
@@ -29,9 +30,11 @@ def output(preempted: Iterable[str] = (), resumed: Iterable[str] = ()) -> Any:
     )
 
 
-def started(handoff: str) -> tuple[BatonScheduler, Any]:
+def started(
+    handoff: str, part: baton.Role = baton.Role.PREFILL
+) -> tuple[BatonScheduler, Any]:
     """A request of P's whose hold is open."""
-    scheduler = BatonScheduler(Settings.read(GOOD), [Group(16, None)])
+    scheduler = BatonScheduler(Settings.read(GOOD), [Group(16, None)], part)
     scheduler.meet_workers({0: Card(b"{}")})
     request = types.SimpleNamespace(
         request_id="r",
@@ -80,3 +83,17 @@ def test_preempted_before_its_first_step_nothing_is_told() -> None:
     scheduler, _ = started(secrets.token_hex(16))
     step = scheduler.next_step(output(preempted=["r"]))
     assert (step.breaks, step.opens) == ([], [])
+
+
+def test_a_decode_engine_holds_nothing() -> None:
+    scheduler, _ = started(secrets.token_hex(16), baton.Role.DECODE)
+    assert scheduler.next_step(output()).opens == []
+    assert scheduler.take_counts()["refused"] == 1
+
+
+def test_a_prefill_engine_pulls_nothing() -> None:
+    scheduler, request = started(secrets.token_hex(16))
+    request.num_prompt_tokens = 300
+    request.kv_transfer_params["do_remote_prefill"] = True
+    assert scheduler.matched_tokens(request, 0) == (0, False)
+    assert scheduler.take_counts()["refused"] == 1

@@ -85,6 +85,12 @@ def _check_supported(vllm_config: VllmConfig) -> None:
     ):
         if getattr(parallel, name, 1) > 1:
             raise NotImplementedError(f"baton_vllm does not support {name} above 1")
+    if getattr(parallel, "data_parallel_index", 0) > 0:
+        # Of a dense model each rank believes to be alone, with the same URL.
+        raise NotImplementedError(
+            "baton_vllm does not support data_parallel_size above 1: start each "
+            "engine by itself, with a port of its own"
+        )
 
 
 class BatonConnector(KVConnectorBase_V1, SupportsHMA):
@@ -101,6 +107,7 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
         self._settings = Settings.read(
             self._kv_transfer_config.kv_connector_extra_config
         )
+        self._part = _ROLES[str(self._kv_transfer_config.kv_role)]
         self._groups = groups_of(kv_cache_config)
         self._scheduler: BatonScheduler | None = None
         self._worker: BatonWorker | None = None
@@ -108,7 +115,7 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
         self._block_pool: BlockPool | None = None  # of the scheduler
         self._told_free: int | None = None  # blocks, by the newest step
         if role == KVConnectorRole.SCHEDULER:
-            self._scheduler = BatonScheduler(self._settings, self._groups)
+            self._scheduler = BatonScheduler(self._settings, self._groups, self._part)
         atexit.register(self.shutdown)
 
     def _open_agent(self, role: baton.Role, rank: int, mark: str) -> baton.Agent:
@@ -135,9 +142,9 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
     # ---------------------------------------------------------- worker side
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
-        role = _ROLES[str(self._kv_transfer_config.kv_role)]
         mark = fingerprint(self._vllm_config, self._kv_cache_config, kv_caches)
-        agent = self._open_agent(role, self._vllm_config.parallel_config.rank, mark)
+        rank = self._vllm_config.parallel_config.rank
+        agent = self._open_agent(self._part, rank, mark)
         try:
             add_regions(agent, self._kv_cache_config, kv_caches)
             agent.start()
@@ -145,7 +152,7 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
             agent.close()
             raise
         self._worker = BatonWorker(agent)
-        logger.info("baton %s: %s, %s", baton.version(), role.name.lower(), mark)
+        logger.info("baton %s: %s, %s", baton.version(), self._part.name.lower(), mark)
 
     def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
         return Card(self._worker.info()) if self._worker is not None else None

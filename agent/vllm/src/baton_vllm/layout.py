@@ -168,6 +168,9 @@ def fingerprint(
         "model": str(model.model).rstrip("/").rsplit("/", 1)[-1],
         "revision": model.revision,
         "config": hashlib.sha256(hf_config.encode()).hexdigest()[:16],
+        # LongRoPE turns keys by other factors where the length is above the
+        # original one; which, vLLM decides once for an engine.
+        "longrope": model.max_model_len if '"longrope"' in hf_config else None,
         "quantization": model.quantization,
         "dtype": str(model.dtype),
         "cache_dtype": str(first.dtype),

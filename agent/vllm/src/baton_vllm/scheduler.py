@@ -54,8 +54,12 @@ class _Take:
 
 
 class BatonScheduler:
-    def __init__(self, settings: Settings, groups: Sequence[Group]) -> None:
+    def __init__(
+        self, settings: Settings, groups: Sequence[Group], part: baton.Role
+    ) -> None:
         self._settings = settings
+        self._may_hold = part in (baton.Role.PREFILL, baton.Role.BOTH)
+        self._may_pull = part in (baton.Role.DECODE, baton.Role.BOTH)
         self._key = settings.key()
         self._groups = groups
         self._infos: list[bytes] = []
@@ -78,7 +82,7 @@ class BatonScheduler:
 
     def _open_hold(self, request: Request, inner: dict[str, Any]) -> None:
         handoff = params.handoff_of(inner)
-        if handoff is None or str(handoff) in self._handoffs:
+        if not self._may_hold or handoff is None or str(handoff) in self._handoffs:
             self.counts["refused"] += 1
             return
         if not self._free_slots or not self._infos:
@@ -193,6 +197,8 @@ class BatonScheduler:
 
     def _accept(self, request: Request, inner: dict[str, Any]) -> _Take | None:
         try:
+            if not self._may_pull:
+                raise ValueError("a kv_producer pulls nothing")
             handoff = params.accept(request, inner, self._key)
         except ValueError as why:
             # At debug, as a client may send as many as it likes.
