@@ -457,6 +457,12 @@ void attempt_prefill_end(struct exchange *x)
         attempt_prefill_bad(x, FAULT_PREFILL_BAD);
         return;
     case PREFILL_FOREIGN:
+        bt_log(BT_LOG_WARN, x->prefill_engine->url.normal,
+               "its handoff names the host \"%.*s\"; allow that with "
+               "handoff_hosts, or let the engine name its own (vLLM: "
+               "VLLM_NIXL_SIDE_CHANNEL_HOST)",
+               (int)(answer.foreign.len < 255 ? answer.foreign.len : 255),
+               answer.foreign.ptr);
         attempt_prefill_bad(x, FAULT_FOREIGN_HOST);
         return;
     }

@@ -107,10 +107,27 @@ static bool is_port(const struct bt_json_value *value)
            bt_str_to_u64(bare(value), &port) == BT_OK && port <= 65535;
 }
 
+/* May it be asked for the blocks at this host? A foreign one is given back. */
+static enum prefill_verdict check_place(const struct engine *engine,
+                                        const struct bt_json_value *host,
+                                        const struct bt_json_value *port,
+                                        struct bt_str *foreign_p)
+{
+    if (host->type != BT_JSON_STRING || !is_port(port)) {
+        return PREFILL_BAD;
+    }
+    if (engine_owns_host(engine, bare(host), bare(port))) {
+        return PREFILL_HANDOFF;
+    }
+    *foreign_p = bare(host);
+    return PREFILL_FOREIGN;
+}
+
 /* Hosts and ports are scalars, or lists of the same length (one per rank). */
 static enum prefill_verdict check_lists(const struct engine *engine,
                                         struct bt_str hosts,
-                                        struct bt_str ports)
+                                        struct bt_str ports,
+                                        struct bt_str *foreign_p)
 {
     struct bt_json_iter host_it;
     struct bt_json_iter port_it;
@@ -120,12 +137,14 @@ static enum prefill_verdict check_lists(const struct engine *engine,
     bt_json_iter_array(&host_it, hosts);
     bt_json_iter_array(&port_it, ports);
     while (bt_json_next_element(&host_it, &host)) {
-        if (!bt_json_next_element(&port_it, &port) || !is_port(&port) ||
-            host.type != BT_JSON_STRING) {
+        enum prefill_verdict verdict;
+
+        if (!bt_json_next_element(&port_it, &port)) {
             return PREFILL_BAD;
         }
-        if (!engine_owns_host(engine, bare(&host), bare(&port))) {
-            return PREFILL_FOREIGN;
+        verdict = check_place(engine, &host, &port, foreign_p);
+        if (verdict != PREFILL_HANDOFF) {
+            return verdict;
         }
     }
     return bt_json_next_element(&port_it, &port) ? PREFILL_BAD
@@ -134,16 +153,12 @@ static enum prefill_verdict check_lists(const struct engine *engine,
 
 static enum prefill_verdict check_host(const struct engine *engine,
                                        const struct bt_json_value *host,
-                                       const struct bt_json_value *port)
+                                       const struct bt_json_value *port,
+                                       struct bt_str *foreign_p)
 {
-    if (host->type == BT_JSON_ARRAY && port->type == BT_JSON_ARRAY) {
-        return check_lists(engine, host->text, port->text);
-    }
-    if (host->type != BT_JSON_STRING || !is_port(port)) {
-        return PREFILL_BAD;
-    }
-    return engine_owns_host(engine, bare(host), bare(port)) ? PREFILL_HANDOFF
-                                                            : PREFILL_FOREIGN;
+    return host->type == BT_JSON_ARRAY && port->type == BT_JSON_ARRAY
+               ? check_lists(engine, host->text, port->text, foreign_p)
+               : check_place(engine, host, port, foreign_p);
 }
 
 static enum prefill_verdict check_baton(const struct bt_json_value *baton,
@@ -206,7 +221,8 @@ static size_t count_needs(const struct connector_row *row)
 
 static enum prefill_verdict check_params(const struct engine *engine,
                                          const char *handoff,
-                                         struct bt_str text)
+                                         struct bt_str text,
+                                         struct bt_str *foreign_p)
 {
     const int connector = engine->pool->conf->connector;
     const struct connector_row *const row = &ROWS[connector];
@@ -230,7 +246,7 @@ static enum prefill_verdict check_params(const struct engine *engine,
     }
     return row->names_host && count >= 2
                ? check_host(engine, &params.needed[count - 2],
-                            &params.needed[count - 1])
+                            &params.needed[count - 1], foreign_p)
                : PREFILL_HANDOFF;
 }
 
@@ -265,5 +281,5 @@ enum prefill_verdict prefill_read(const struct engine *engine,
         return PREFILL_BAD;
     }
     answer_p->params = params.text;
-    return check_params(engine, handoff, params.text);
+    return check_params(engine, handoff, params.text, &answer_p->foreign);
 }

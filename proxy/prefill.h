@@ -19,6 +19,7 @@ struct prefill_answer {
     struct bt_str params; /* text as P wrote it, a span of the answer */
     struct bt_str cached; /* cached_tokens as P wrote it; empty: none given */
     uint64_t prompt_tokens;
+    struct bt_str foreign; /* with PREFILL_FOREIGN: that host */
 };
 
 /* A handoff's id as 32 hex digits with a NUL. */

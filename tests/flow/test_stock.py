@@ -65,6 +65,17 @@ def test_refuse_answers_400_to_a_private_member(stock):
     assert not one.p.seen and not one.d.seen
 
 
+def test_the_log_says_how_to_allow_a_foreign_host(stock):
+    """vLLM's NIXL connector says "localhost" unless it is told otherwise."""
+    one = stock()
+    handoff = stub.HANDOFF.replace('"127.0.0.1"', '"localhost"')
+    one.p.script = lambda r: r.whole(json.dumps(stub.completion("x"))[:-1] + ', "kv_transfer_params": ' + handoff + "}")
+    status, answer, _ = ask(one)
+    assert status == 502 and answer["error"]["code"] == "foreign_host" and not one.d.seen
+    line, = (line for line in one.proxy.text().splitlines() if "localhost" in line)
+    assert "handoff_hosts" in line and "VLLM_NIXL_SIDE_CHANNEL_HOST" in line
+
+
 def test_a_spent_handoff_never_goes_to_a_second_decode(stock):
     """D1 took the whole request and died: D2 gets a handoff of a new prefill, never D1's."""
     one = stock(decode=2)
