@@ -257,6 +257,11 @@ curl -sS --fail-with-body --max-time 300 "http://127.0.0.1:$port/v1/chat/complet
 echo
 grep -q Paris "$work/answer.json"
 
+step="reading the access log"
+say "the proxy's access log: by which way it went, and how long each part took"
+wait_for 5 "its line in the access log" grep -q '"route":"pd"' "$work/access.log"
+cat "$work/access.log"
+
 if [[ $connector == baton ]]; then
     step="reading the handoff's time line"
     say "the handoff's time line (http://127.0.0.1:$admin/handoffs)"
