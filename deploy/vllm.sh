@@ -23,7 +23,7 @@ usage: deploy/vllm.sh [--connector baton|nixl] [--keep] [--no-install]
 
 Installs vLLM for CPUs (2.5 GB of download, 8 GB of disk) into .cache/vllm/venv,
 makes a small real model (SmolLM2-135M-Instruct), builds baton-proxy and the
-connector, and starts on this machine (6 GB of memory; six minutes on two cores
+connector, and starts on this machine (9 GB of memory; six minutes on two cores
 the first time, two later):
 
     curl ──► baton-proxy ──► vLLM, prefill

@@ -1,7 +1,14 @@
 """Fixtures of the flow tests: `clusters` makes and ends clusters of real processes."""
+import signal
+
 import pytest
 
 import cluster as c
+
+
+def pytest_configure():
+    """Who ends the tests by TERM ends their processes too: fixtures are torn down."""
+    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("ended by TERM", 143))
 
 
 @pytest.fixture

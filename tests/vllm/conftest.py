@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pathlib
 import random
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +17,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full", action="store_true", help="every test at its full size"
     )
+
+
+def pytest_configure() -> None:
+    """Who ends the tests by TERM ends engines and proxies too."""
+    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("ended by TERM", 143))
 
 
 @pytest.fixture(scope="session")
