@@ -31,6 +31,8 @@ struct engine {
     struct bt_url url;
     struct bt_addr addr; /* resolved at start */
     struct bt_str key;   /* bearer key, empty: none */
+    /* The same engine where the pool's other side names it too, or NULL. */
+    const struct engine *twin;
 
     atomic_uint in_flight;        /* legs open */
     atomic_uint releases;         /* D: release legs among them */
