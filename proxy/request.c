@@ -467,8 +467,6 @@ enum fault request_read(struct request *request, struct bt_arena *arena,
         return FAULT_DUPLICATE;
     }
     request->close = close_of(body);
-    request->prefill.count = request->prefill.splice.count;
-    request->decode.count = request->decode.splice.count;
     request->private_name = bt_arena_dup(arena, walk.private_name);
     add_members(&walk);
     if (arena->failed || request->prefill.splice.failed ||
@@ -488,7 +486,6 @@ void request_close_edit(const struct request *request,
                         struct bt_str params)
 {
     const struct bt_str name = BT_STR("\"kv_transfer_params\":");
-    struct bt_json_level level = edit->level;
     struct bt_str members = edit->members;
 
     if (params.len > 0) {
@@ -506,8 +503,7 @@ void request_close_edit(const struct request *request,
         bt_str_put(&at, params);
         members = bt_str_span(text, (size_t)(at - text));
     }
-    edit->splice.count = edit->count;
-    bt_json_level_close(&level, &edit->splice, request->close, members);
+    bt_json_level_close(&edit->level, &edit->splice, request->close, members);
 }
 
 void request_release_edit(const struct request *request,
@@ -518,11 +514,12 @@ void request_release_edit(const struct request *request,
     const struct bt_str invalid = BT_STR("\"max_tokens\":-1");
 
     *edit_p = request->prefill;
+    bt_json_splice_copy(&edit_p->splice, &request->prefill.splice);
     if (is_invalid && bt_str_starts(edit_p->members, limit)) {
         edit_p->members = invalid;
     }
     request_close_edit(request, edit_p, arena, params);
-    if (!is_invalid) {
+    if (!is_invalid || edit_p->splice.failed) {
         return;
     }
     /* An invalid limit is refused by D before admission. */

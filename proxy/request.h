@@ -24,7 +24,6 @@ enum endpoint {
 struct request_edit {
     struct bt_json_splice splice;
     struct bt_json_level level;
-    size_t count;          /* edits before the level was closed */
     struct bt_str members; /* added to the top level, joined by "," */
 };
 
@@ -56,13 +55,16 @@ bool request_has_private(const struct request *request);
 
 /*
  * Closes a leg's edits with `params` as the value of kv_transfer_params
- * (empty: none is added). May be called again with another text.
+ * (empty: none is added). Called again, the new text replaces the old one.
  */
 void request_close_edit(const struct request *request,
                         struct request_edit *edit, struct bt_arena *arena,
                         struct bt_str params);
 
-/* A stock release: the P leg's limits and no stream, with D's params. */
+/*
+ * A stock release: the P leg's limits and no stream, with D's params. The P
+ * leg's own edits stay as they are.
+ */
 void request_release_edit(const struct request *request,
                           struct request_edit *edit_p, struct bt_arena *arena,
                           struct bt_str params, bool is_invalid);

@@ -90,6 +90,71 @@ START_TEST(an_edit_may_be_closed_again_with_other_params)
 }
 END_TEST
 
+/* The text of the edits as they are closed with `params`. */
+static struct bt_str close_with(struct request_edit *edit, const char *params)
+{
+    struct bt_buf out = {0};
+    struct bt_str text;
+
+    request_close_edit(&request, edit, &arena, bt_str_of(params));
+    bt_json_splice_append(&edit->splice, &out);
+    text = bt_arena_dup(&arena, bt_buf_str(&out));
+    bt_buf_fini(&out);
+    return text;
+}
+
+static const char *const DROPPED_LAST[] = {
+    "{\"prompt\":\"x\",\"stop\":[\"a\"]}",
+    "{\"prompt\":\"x\",\"min_tokens\":1 }",
+    "{\"prompt\":\"x\",\"kv_transfer_params\":null}",
+    "{\"max_tokens\":1,\"ignore_eos\":true,\"stop\":[],\"bootstrap_room\":1}",
+    "{\"stop\":[]}",
+    "{\"kv_transfer_params\":null}",
+    "{\"extra_body\":{\"kv_transfer_params\":1}}",
+    "{}",
+};
+
+START_TEST(the_last_close_of_an_edit_is_the_only_one)
+{
+    for (size_t i = 0; i < BT_ARRAY_LEN(DROPPED_LAST); i++) {
+        struct bt_str first;
+        struct bt_str last;
+
+        ck_assert_int_eq(read_body(DROPPED_LAST[i]), FAULT_NONE);
+        first = close_with(&request.prefill, "{\"h\":1}");
+        (void)close_with(&request.prefill, "{\"h\":2}");
+        last = close_with(&request.prefill, "{\"h\":1}");
+        ck_assert(bt_str_eq(first, last));
+        first = close_with(&request.decode, "");
+        (void)close_with(&request.decode, "{\"h\":2}");
+        last = close_with(&request.decode, "");
+        ck_assert(bt_str_eq(first, last));
+    }
+}
+END_TEST
+
+START_TEST(a_release_changes_nothing_of_the_prefill_leg)
+{
+    for (size_t i = 0; i < BT_ARRAY_LEN(DROPPED_LAST); i++) {
+        struct request_edit edit;
+        struct bt_buf out = {0};
+        struct bt_str before;
+
+        ck_assert_int_eq(read_body(DROPPED_LAST[i]), FAULT_NONE);
+        before = close_with(&request.prefill, "{\"ask\":1}");
+        request_release_edit(&request, &edit, &arena, BT_STR("{\"h\":1}"),
+                             true);
+        bt_json_splice_append(&request.prefill.splice, &out);
+        ck_assert(bt_str_eq(bt_buf_str(&out), before));
+        bt_buf_clear(&out);
+        bt_json_splice_append(&edit.splice, &out);
+        ck_assert_uint_eq(bt_str_find(bt_buf_str(&out), BT_STR("ask")),
+                          out.len);
+        bt_buf_fini(&out);
+    }
+}
+END_TEST
+
 START_TEST(chat_limits_follow_what_the_client_sent)
 {
     ck_assert_int_eq(read_as(ENDPOINT_CHAT,
@@ -289,6 +354,8 @@ HARNESS_MAIN_WITH("request", setup, teardown,
                   the_prefill_leg_makes_one_token_without_a_stream,
                   the_decode_leg_keeps_every_byte,
                   an_edit_may_be_closed_again_with_other_params,
+                  the_last_close_of_an_edit_is_the_only_one,
+                  a_release_changes_nothing_of_the_prefill_leg,
                   chat_limits_follow_what_the_client_sent,
                   private_members_go_on_both_legs_however_spelled,
                   private_members_inside_extra_body_go_too, look_alikes_stay,
