@@ -5,6 +5,15 @@
 
 #define SEEN(id) (1ULL << (id))
 
+/*
+ * Names are decoded up to here: no name of the table is so long that, written
+ * in escapes alone, it would be cut.
+ */
+#define RAW_NAME_MAX 512
+/* Containers within each other; each level is read once more. */
+#define CONTAINERS_MAX 8
+#define SHOWN_NAME_MAX 64
+
 /* What a member means. The rows of the P leg's edits come first. */
 enum member {
     MEMBER_STREAM,
@@ -32,7 +41,11 @@ enum member {
     MEMBER_USE_BEAM_SEARCH,
     MEMBER_PROMPT_EMBEDS,
     MEMBER_TOOL_CHOICE,
+    /* Where engines look for further parameters, in each other too. */
     MEMBER_EXTRA_BODY,
+    MEMBER_VLLM_XARGS,
+    MEMBER_SAMPLING_PARAMS,
+    MEMBER_EXTRA_ARGS,
     MEMBER_COUNT,
     MEMBER_DISAGG = MEMBER_COUNT, /* disagg_* */
     MEMBER_OTHER,
@@ -70,6 +83,9 @@ static const struct bt_str NAMES[MEMBER_COUNT] = {
     [MEMBER_PROMPT_EMBEDS] = NAME("prompt_embeds"),
     [MEMBER_TOOL_CHOICE] = NAME("tool_choice"),
     [MEMBER_EXTRA_BODY] = NAME("extra_body"),
+    [MEMBER_VLLM_XARGS] = NAME("vllm_xargs"),
+    [MEMBER_SAMPLING_PARAMS] = NAME("sampling_params"),
+    [MEMBER_EXTRA_ARGS] = NAME("extra_args"),
 };
 static const struct bt_str DISAGG = NAME("disagg_");
 
@@ -80,7 +96,15 @@ struct walk {
     uint64_t seen;
     bool is_twice;
     struct bt_str twice;
-    struct bt_str private_name;
+    bool is_deep; /* more containers within each other than are read */
+};
+
+/* A member that is walked, and the containers around it. */
+struct place {
+    const struct place *up;
+    enum member member;
+    struct bt_str name; /* as written */
+    unsigned depth;     /* containers around it */
 };
 
 static enum member member_by_name(struct bt_str name)
@@ -94,11 +118,12 @@ static enum member member_by_name(struct bt_str name)
     return bt_str_starts(name, DISAGG) ? MEMBER_DISAGG : MEMBER_OTHER;
 }
 
-/* Decodes a name that has escapes; one too long for the table is no match. */
+/* Decodes a name that has escapes. */
 static enum member member_by_escaped(struct bt_str raw, struct bt_arena *arena)
 {
+    const struct bt_str head = bt_str_cut(raw, RAW_NAME_MAX);
     struct bt_buf name = {0};
-    struct bt_str quoted = bt_arena_printf(arena, "\"%.*s\"", BT_STR_ARG(raw));
+    struct bt_str quoted = bt_arena_printf(arena, "\"%.*s\"", BT_STR_ARG(head));
     enum member member = MEMBER_OTHER;
 
     if (quoted.ptr != NULL) {
@@ -111,8 +136,7 @@ static enum member member_by_escaped(struct bt_str raw, struct bt_arena *arena)
 
 static enum member member_of(struct bt_str raw, struct bt_arena *arena)
 {
-    if (raw.len > 0 && memchr(raw.ptr, '\\', raw.len) != NULL &&
-        raw.len < 512) {
+    if (raw.len > 0 && memchr(raw.ptr, '\\', raw.len) != NULL) {
         return member_by_escaped(raw, arena);
     }
     return member_by_name(raw);
@@ -122,6 +146,11 @@ static bool is_private(enum member member)
 {
     return (member >= MEMBER_KV && member <= MEMBER_BOOTSTRAP_ROOM) ||
            member == MEMBER_DISAGG;
+}
+
+static bool is_container(enum member member)
+{
+    return member >= MEMBER_EXTRA_BODY && member <= MEMBER_EXTRA_ARGS;
 }
 
 static bool is_edited(enum member member)
@@ -331,32 +360,72 @@ static void edit_prefill(struct request *request, enum member member,
     }
 }
 
-/* Private members inside a top-level extra_body go. */
-static void edit_inner(struct walk *walk, struct request_edit *edit,
-                       const struct bt_json_member *m)
+/* The names from the top level to this member, joined by dots. */
+static struct bt_str place_path(const struct place *place,
+                                struct bt_arena *arena)
 {
-    struct bt_json_splice *const splice = &edit->splice;
-    struct bt_json_level level;
-    struct bt_json_iter it;
-    struct bt_json_member inner;
+    struct bt_str path = {0};
 
-    bt_json_level_open(&level, m->value.text);
-    bt_json_iter_object(&it, m->value.text);
-    while (bt_json_next_member(&it, &inner)) {
-        if (is_private(member_of(inner.name, walk->arena))) {
-            walk->private_name = inner.name;
-            bt_json_level_drop(&level, splice, &inner);
-        } else {
-            bt_json_level_keep(&level, splice, &inner);
+    for (; place != NULL; place = place->up) {
+        const struct bt_str name =
+            place->member < MEMBER_COUNT
+                ? NAMES[place->member]
+                : bt_str_cut(place->name, SHOWN_NAME_MAX);
+
+        path = bt_arena_printf(arena, "%.*s%s%.*s", BT_STR_ARG(name),
+                               path.len > 0 ? "." : "", BT_STR_ARG(path));
+    }
+    return path;
+}
+
+static void note_private(struct walk *walk, const struct place *place)
+{
+    if (walk->request->private_name.len == 0) {
+        walk->request->private_name = place_path(place, walk->arena);
+    }
+}
+
+/* Private members inside a container go, on both legs. */
+static void edit_inner(struct walk *walk, const struct place *container,
+                       struct bt_str object)
+{
+    struct bt_json_splice *const prefill = &walk->request->prefill.splice;
+    struct bt_json_splice *const decode = &walk->request->decode.splice;
+    struct bt_json_level prefill_level;
+    struct bt_json_level decode_level;
+    struct bt_json_iter it;
+    struct bt_json_member m;
+
+    if (container->depth == CONTAINERS_MAX) {
+        walk->is_deep = true;
+        return;
+    }
+    bt_json_level_open(&prefill_level, object);
+    bt_json_level_open(&decode_level, object);
+    bt_json_iter_object(&it, object);
+    while (bt_json_next_member(&it, &m)) {
+        const struct place place = {container, member_of(m.name, walk->arena),
+                                    m.name, container->depth + 1};
+
+        if (is_private(place.member)) {
+            note_private(walk, &place);
+            bt_json_level_drop(&prefill_level, prefill, &m);
+            bt_json_level_drop(&decode_level, decode, &m);
+            continue;
+        }
+        bt_json_level_keep(&prefill_level, prefill, &m);
+        bt_json_level_keep(&decode_level, decode, &m);
+        if (is_container(place.member) && m.value.type == BT_JSON_OBJECT) {
+            edit_inner(walk, &place, m.value.text);
         }
     }
-    bt_json_level_close(&level, splice, m->end - 1, (struct bt_str){0});
 }
 
 static void read_member(struct walk *walk, const struct bt_json_member *m)
 {
     struct request *const request = walk->request;
     const enum member member = member_of(m->name, walk->arena);
+    const struct place place = {NULL, member, m->name, 0};
     const bool counts_once = is_edited(member) || is_private(member);
 
     if (counts_once && member != MEMBER_DISAGG &&
@@ -369,14 +438,13 @@ static void read_member(struct walk *walk, const struct bt_json_member *m)
     }
     edit_prefill(request, member, m);
     if (is_private(member)) {
-        walk->private_name = m->name;
+        note_private(walk, &place);
         bt_json_level_drop(&request->decode.level, &request->decode.splice, m);
     } else {
         bt_json_level_keep(&request->decode.level, &request->decode.splice, m);
     }
-    if (member == MEMBER_EXTRA_BODY && m->value.type == BT_JSON_OBJECT) {
-        edit_inner(walk, &request->prefill, m);
-        edit_inner(walk, &request->decode, m);
+    if (is_container(member) && m->value.type == BT_JSON_OBJECT) {
+        edit_inner(walk, &place, m->value.text);
     }
     read_fact(walk, member, &m->value);
 }
@@ -466,8 +534,15 @@ enum fault request_read(struct request *request, struct bt_arena *arena,
         *detail_p = bt_arena_dup(arena, walk.twice);
         return FAULT_DUPLICATE;
     }
+    if (walk.is_deep) {
+        *detail_p = bt_arena_printf(
+            arena,
+            "more than %d of extra_body, vllm_xargs, sampling_params "
+            "and extra_args within each other",
+            CONTAINERS_MAX);
+        return FAULT_BAD_REQUEST;
+    }
     request->close = close_of(body);
-    request->private_name = bt_arena_dup(arena, walk.private_name);
     add_members(&walk);
     if (arena->failed || request->prefill.splice.failed ||
         request->decode.splice.failed) {

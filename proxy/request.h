@@ -33,11 +33,12 @@ struct request {
     const char *close;   /* the top level's '}' */
     struct bt_str model; /* decoded; empty when absent */
     bool stream;
-    struct bt_str private_name; /* a private member that the client sent */
-    bool forces_tool;           /* tool_choice "required" or a named function */
-    enum route_reason reason;   /* ROUTE_REASON_PD, or why D alone */
-    uint64_t text_bytes;        /* of strings in the prompt */
-    uint64_t token_ids;         /* given as numbers */
+    /* the first private member that the client sent: a.b.name, or empty */
+    struct bt_str private_name;
+    bool forces_tool;         /* tool_choice "required" or a named function */
+    enum route_reason reason; /* ROUTE_REASON_PD, or why D alone */
+    uint64_t text_bytes;      /* of strings in the prompt */
+    uint64_t token_ids;       /* given as numbers */
     struct request_edit prefill;
     struct request_edit decode;
 };

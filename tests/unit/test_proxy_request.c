@@ -207,6 +207,126 @@ START_TEST(private_members_inside_extra_body_go_too)
 }
 END_TEST
 
+static const char *const PRIVATE_NAMES[] = {
+    "kv_transfer_params",
+    "ec_transfer_params",
+    "bootstrap_host",
+    "bootstrap_port",
+    "bootstrap_room",
+    "disagg_prefill_dp_rank",
+    "kv\\u005ftransfer\\u005Fparams",
+    "\\u006b\\u0076_transfer_params",
+    "disagg\\u005fx",
+};
+static const char *const PRIVATE_VALUES[] = {
+    "\"\"", "null", "0", "-1.5e3", "{\"a\":[1,{}]}", "[]", "true"};
+static const char *const CONTAINERS[] = {"extra_body", "vllm_xargs",
+                                         "sampling_params", "extra_args",
+                                         "vllm\\u005fxargs"};
+
+/* One private member, in a container within a container. */
+static void check_within(const char *outer, const char *inner, const char *name,
+                         const char *value)
+{
+    const struct bt_str evil =
+        bt_arena_printf(&arena, "\"%s\":%s", name, value);
+    const struct bt_str body = bt_arena_printf(
+        &arena,
+        "{\"prompt\":\"x\",\"max_tokens\":1,\"ignore_eos\":true,"
+        "\"%s\":{%.*s, \"keep\":1,\"%s\":{\"a\":1,%.*s}}}",
+        outer, BT_STR_ARG(evil), inner, BT_STR_ARG(evil));
+    const struct bt_str want = bt_arena_printf(
+        &arena,
+        "{\"prompt\":\"x\",\"max_tokens\":1,\"ignore_eos\":true,"
+        "\"%s\":{\"keep\":1,\"%s\":{\"a\":1}}}",
+        outer, inner);
+
+    ck_assert_int_eq(read_body(body.ptr), FAULT_NONE);
+    ck_assert(request_has_private(&request));
+    check_edit(&request.decode, "", want.ptr);
+    check_edit(&request.prefill, "", want.ptr);
+}
+
+START_TEST(no_private_member_stays_in_any_container)
+{
+    for (size_t i = 0; i < BT_ARRAY_LEN(CONTAINERS); i++) {
+        for (size_t j = 0; j < BT_ARRAY_LEN(PRIVATE_NAMES); j++) {
+            check_within(CONTAINERS[i], CONTAINERS[(i + j) % 4],
+                         PRIVATE_NAMES[j],
+                         PRIVATE_VALUES[j % BT_ARRAY_LEN(PRIVATE_VALUES)]);
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_container_that_stands_twice_is_cleaned_each_time)
+{
+    ck_assert_int_eq(
+        read_body(
+            "{\"vllm_xargs\":{\"kv_transfer_params\":\"\"},\"max_tokens\":1,"
+            "\"ignore_eos\":true,\"vllm_xargs\":{\"a\":1,"
+            "\"kv_transfer_params\":1,\"kv_transfer_params\":null}}"),
+        FAULT_NONE);
+    check_edit(&request.decode, "",
+               "{\"vllm_xargs\":{},\"max_tokens\":1,\"ignore_eos\":true,"
+               "\"vllm_xargs\":{\"a\":1}}");
+}
+END_TEST
+
+START_TEST(a_private_member_is_named_with_its_path)
+{
+    ck_assert_int_eq(
+        read_body("{\"extra_body\":{\"sampling_params\":{\"extra\\u005fargs\":"
+                  "{\"kv_transfer\\u005fparams\":0}}},\"bootstrap_room\":1}"),
+        FAULT_NONE);
+    ck_assert(bt_str_eq(
+        request.private_name,
+        BT_STR("extra_body.sampling_params.extra_args.kv_transfer_params")));
+    ck_assert_int_eq(read_body("{\"disagg_a\":1}"), FAULT_NONE);
+    ck_assert(bt_str_eq(request.private_name, BT_STR("disagg_a")));
+}
+END_TEST
+
+START_TEST(a_long_name_hides_no_private_prefix)
+{
+    struct bt_buf body = {0};
+
+    bt_buf_append(&body, BT_STR("{\"disagg\\u005f"));
+    for (int i = 0; i < 1000; i++) {
+        bt_buf_append_char(&body, 'x');
+    }
+    bt_buf_append(&body, BT_STR("\":1}"));
+    bt_buf_append_char(&body, '\0');
+    ck_assert_int_eq(read_body(body.data), FAULT_NONE);
+    check_edit(&request.decode, "", "{}");
+    ck_assert_uint_lt(request.private_name.len, 100);
+    bt_buf_fini(&body);
+}
+END_TEST
+
+/* Each level is read once more: no client may choose how often. */
+START_TEST(containers_nest_so_deep_and_no_deeper)
+{
+    for (int levels = 8; levels <= 9; levels++) {
+        struct bt_buf body = {0};
+
+        for (int i = 0; i < levels; i++) {
+            bt_buf_append(&body, BT_STR("{\"extra_body\":"));
+        }
+        bt_buf_append(&body, BT_STR("{\"bootstrap_port\":1}"));
+        for (int i = 0; i < levels; i++) {
+            bt_buf_append_char(&body, '}');
+        }
+        bt_buf_append_char(&body, '\0');
+        ck_assert_int_eq(read_body(body.data),
+                         levels == 8 ? FAULT_NONE : FAULT_BAD_REQUEST);
+        ck_assert_int_eq(request_has_private(&request), levels == 8);
+        ck_assert_int_eq(detail.len == 0, levels == 8);
+        bt_buf_fini(&body);
+    }
+}
+END_TEST
+
 START_TEST(look_alikes_stay)
 {
     const char *const body =
@@ -358,7 +478,12 @@ HARNESS_MAIN_WITH("request", setup, teardown,
                   a_release_changes_nothing_of_the_prefill_leg,
                   chat_limits_follow_what_the_client_sent,
                   private_members_go_on_both_legs_however_spelled,
-                  private_members_inside_extra_body_go_too, look_alikes_stay,
+                  private_members_inside_extra_body_go_too,
+                  no_private_member_stays_in_any_container,
+                  a_container_that_stands_twice_is_cleaned_each_time,
+                  a_private_member_is_named_with_its_path,
+                  a_long_name_hides_no_private_prefix,
+                  containers_nest_so_deep_and_no_deeper, look_alikes_stay,
                   an_edited_member_that_stands_twice_is_refused,
                   what_is_no_object_is_refused,
                   what_one_handoff_cannot_serve_goes_to_decode_alone,
