@@ -40,6 +40,7 @@ enum member {
     MEMBER_PROMPT_LOGPROBS,
     MEMBER_USE_BEAM_SEARCH,
     MEMBER_PROMPT_EMBEDS,
+    MEMBER_TRUNCATE,
     MEMBER_TOOL_CHOICE,
     /* Where engines look for further parameters, in each other too. */
     MEMBER_EXTRA_BODY,
@@ -81,6 +82,7 @@ static const struct bt_str NAMES[MEMBER_COUNT] = {
     [MEMBER_PROMPT_LOGPROBS] = NAME("prompt_logprobs"),
     [MEMBER_USE_BEAM_SEARCH] = NAME("use_beam_search"),
     [MEMBER_PROMPT_EMBEDS] = NAME("prompt_embeds"),
+    [MEMBER_TRUNCATE] = NAME("truncate_prompt_tokens"),
     [MEMBER_TOOL_CHOICE] = NAME("tool_choice"),
     [MEMBER_EXTRA_BODY] = NAME("extra_body"),
     [MEMBER_VLLM_XARGS] = NAME("vllm_xargs"),
@@ -281,6 +283,7 @@ enum odd {
     ODD_SEVERAL,  /* anything but one, or null */
     ODD_ON,       /* anything but false or null */
     ODD_NOT_NULL, /* anything but null */
+    ODD_NEGATIVE, /* anything but a count, or null */
 };
 
 struct odd_row {
@@ -295,10 +298,15 @@ static const struct odd_row ODD_ROWS[MEMBER_COUNT] = {
     [MEMBER_PROMPT_LOGPROBS] = {ODD_NOT_NULL, ROUTE_REASON_PROMPT_LOGPROBS},
     [MEMBER_USE_BEAM_SEARCH] = {ODD_ON, ROUTE_REASON_BEAM},
     [MEMBER_PROMPT_EMBEDS] = {ODD_NOT_NULL, ROUTE_REASON_PROMPT_EMBEDS},
+    /* Below zero: as much as the model's length less the limit, which differs
+     * on P. */
+    [MEMBER_TRUNCATE] = {ODD_NEGATIVE, ROUTE_REASON_TRUNCATE},
 };
 
 static bool is_odd(enum odd odd, const struct bt_json_value *value)
 {
+    uint64_t count;
+
     switch (odd) {
     case ODD_NEVER:
         return false;
@@ -308,6 +316,9 @@ static bool is_odd(enum odd odd, const struct bt_json_value *value)
         return is_on(value);
     case ODD_NOT_NULL:
         return value->type != BT_JSON_NULL;
+    case ODD_NEGATIVE:
+        return value->type != BT_JSON_NULL &&
+               bt_json_to_u64(value, &count) != BT_OK;
     }
     return false;
 }

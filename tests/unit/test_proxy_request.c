@@ -389,7 +389,12 @@ START_TEST(what_one_handoff_cannot_serve_goes_to_decode_alone)
         {"\"prompt_logprobs\":0", ROUTE_REASON_PROMPT_LOGPROBS},
         {"\"prompt_logprobs\":null", ROUTE_REASON_PD},
         {"\"use_beam_search\":true", ROUTE_REASON_BEAM},
-        {"\"prompt_embeds\":\"x\"", ROUTE_REASON_PROMPT_EMBEDS}};
+        {"\"prompt_embeds\":\"x\"", ROUTE_REASON_PROMPT_EMBEDS},
+        {"\"truncate_prompt_tokens\":-1", ROUTE_REASON_TRUNCATE},
+        {"\"truncate_prompt_tokens\":-1.0", ROUTE_REASON_TRUNCATE},
+        {"\"truncate_prompt_tokens\":\"-1\"", ROUTE_REASON_TRUNCATE},
+        {"\"truncate_prompt_tokens\":9", ROUTE_REASON_PD},
+        {"\"truncate_prompt_tokens\":null", ROUTE_REASON_PD}};
 
     for (size_t i = 0; i < BT_ARRAY_LEN(rows); i++) {
         const struct bt_str body =
