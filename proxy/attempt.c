@@ -178,9 +178,35 @@ static void start_prefill(struct exchange *x, bool is_fresh)
     exchange_enter(x, XS_PREFILL);
 }
 
+static enum fault alone_fault(enum route_reason reason)
+{
+    if (reason == ROUTE_REASON_NO_HANDOFF) {
+        return FAULT_NO_HANDOFF;
+    }
+    return reason == ROUTE_REASON_NO_PREFILL_POOL ||
+                   reason == ROUTE_REASON_LOCAL ||
+                   reason == ROUTE_REASON_SAME_ENGINE
+               ? FAULT_NO_PREFILL
+               : FAULT_ALONE_REFUSED;
+}
+
+/* D alone where the pool refuses that: the client was told so. */
+static bool refuse_alone(struct exchange *x)
+{
+    if (wants_prefill(x) || conf_of(x)->handoff.alone == ALONE_ALLOW) {
+        return false;
+    }
+    exchange_refuse(x, alone_fault(x->reason), 0,
+                    bt_str_of(route_reason_names[x->reason]));
+    return true;
+}
+
 /* The D leg: with the handoff's params, or D alone. */
 static void start_decode(struct exchange *x, bool is_fresh)
 {
+    if (refuse_alone(x)) {
+        return;
+    }
     if (x->params.len == 0) {
         x->calls++;
         x->repeats = 0;
@@ -250,7 +276,7 @@ static bool handoff_is_good(const struct exchange *x)
     }
     if (is_stock(x)) {
         return !is_spent(x) &&
-               now - x->params_ms <= conf_of(x)->handoff.lease_ms / 2;
+               now - x->params_ms <= prefill_lease_ms(conf_of(x)) / 2;
     }
     return !x->hold_ended && x->is_begun;
 }
@@ -324,8 +350,12 @@ static enum route_verdict choose_next(struct exchange *x,
 void attempt_route(struct exchange *x)
 {
     struct route_choice choice = {0};
-    const enum route_verdict verdict = choose_next(x, &choice);
+    enum route_verdict verdict;
 
+    if (refuse_alone(x)) {
+        return;
+    }
+    verdict = choose_next(x, &choice);
     if (verdict == ROUTE_WAIT || (verdict == ROUTE_FOUND && !x->is_queued &&
                                   worker_is_behind(x->worker, x))) {
         wait_for_room(x);

@@ -73,3 +73,22 @@ def test_refuse_names_the_path_of_a_private_member(stock):
     status, answer, _ = ask(one, {"model": "m", "prompt": "x", "n": 2, "vllm_xargs": {"kv_transfer_params": ""}})
     assert status == 400 and "vllm_xargs.kv_transfer_params" in answer["error"]["message"]
     assert not one.p.seen and not one.d.seen
+
+
+def test_a_pool_that_refuses_decode_alone_says_so(stock):
+    one = stock(connector="tpu", proxy_flags=["--set", "pools.0.handoff.alone=refuse"])
+    one.p.script = lambda request: request.whole(stub.completion("x"))
+    status, answer, _ = ask(one, {"model": "m", "prompt": "x", "n": 2})
+    assert status == 400 and answer["error"]["code"] == "handoff_needed" and not one.p.seen
+    status, answer, _ = ask(one, {"model": "m", "prompt": "x"})
+    assert status == 502 and answer["error"]["code"] == "no_handoff"
+    one.p.script = lambda request: request.whole({"error": {"message": "x"}}, 500)
+    chat = {"model": "m", "messages": [], "tool_choice": "required"}
+    assert one.proxy.ask("/v1/chat/completions", json.dumps(chat).encode())[0] == 400
+    assert not one.d.seen
+
+
+def test_a_prompt_cut_to_what_the_limit_leaves_is_decoded_alone(stock):
+    one = stock()
+    status, _, headers = ask(one, {"model": "m", "prompt": "x", "truncate_prompt_tokens": -1})
+    assert status == 200 and not one.p.seen and {k.lower(): v for k, v in headers.items()}["x-baton-route"] == "truncate_prompt_tokens"
