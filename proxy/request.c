@@ -3,6 +3,8 @@
  */
 #include "proxy/request.h"
 
+#include "common/utf8.h"
+
 #define SEEN(id) (1ULL << (id))
 
 /*
@@ -497,6 +499,18 @@ static const char *close_of(struct bt_str body)
     return len == 0 ? NULL : body.ptr + len - 1;
 }
 
+/*
+ * Is this ASCII in units of two or four bytes? Some clients send UTF-16, which
+ * JSON between programs may not be (RFC 8259 8.1).
+ */
+static bool is_wide(struct bt_str body)
+{
+    return bt_str_starts(body, BT_STR("\xff\xfe")) ||
+           bt_str_starts(body, BT_STR("\xfe\xff")) ||
+           bt_str_starts(body, BT_STR("\0")) ||
+           (body.len > 1 && body.ptr[1] == '\0');
+}
+
 /* Opens the top levels at the first '{'. */
 static bool levels_open(struct request *request, struct bt_str body)
 {
@@ -522,10 +536,15 @@ enum fault request_read(struct request *request, struct bt_arena *arena,
     struct bt_json_iter it;
     struct bt_json_member member;
 
+    body = bt_utf8_skip_mark(body);
     *detail_p = (struct bt_str){0};
     *request = (struct request){.endpoint = endpoint, .body = body};
     edit_init(&request->prefill, arena, body);
     edit_init(&request->decode, arena, body);
+    if (is_wide(body)) {
+        *detail_p = BT_STR("it is in UTF-16 or UTF-32; send it in UTF-8");
+        return FAULT_BAD_JSON;
+    }
     if (!levels_open(request, body)) {
         *detail_p = BT_STR("no object in it");
         return FAULT_BAD_JSON;

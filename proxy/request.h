@@ -44,8 +44,9 @@ struct request {
 };
 
 /*
- * Reads `body` (borrowed for the request's life; edits live in the arena).
- * On a fault detail_p gets a text in the arena or an empty one.
+ * Reads `body` (borrowed for the request's life; edits live in the arena). A
+ * byte order mark in front is left out, as not every engine takes it. On a
+ * fault detail_p gets a text in the arena or an empty one.
  */
 enum fault request_read(struct request *request, struct bt_arena *arena,
                         enum endpoint endpoint, struct bt_str body,

@@ -365,6 +365,32 @@ START_TEST(what_is_no_object_is_refused)
 }
 END_TEST
 
+START_TEST(a_byte_order_mark_is_left_out)
+{
+    ck_assert_int_eq(read_body("\xef\xbb\xbf {\"max_tokens\":2}"), FAULT_NONE);
+    check_edit(&request.decode, "1",
+               " {\"max_tokens\":2,\"kv_transfer_params\":1}");
+    check_edit(&request.prefill, "", " {\"max_tokens\":1,\"ignore_eos\":true}");
+    ck_assert_int_eq(read_body("\xef\xbb\xbf\xef\xbb\xbf{}"), FAULT_BAD_JSON);
+}
+END_TEST
+
+START_TEST(wide_characters_are_refused_by_name)
+{
+    const struct bt_str bodies[] = {
+        BT_STR("\xff\xfe{\0}\0"), BT_STR("\xfe\xff\0{\0}"),
+        BT_STR("{\0}\0"),         BT_STR("\0{\0}"),
+        BT_STR("{\0\0\0}\0\0\0"), BT_STR("\0\0\xfe\xff\0\0\0{")};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(bodies); i++) {
+        ck_assert_int_eq(
+            request_read(&request, &arena, ENDPOINT_CHAT, bodies[i], &detail),
+            FAULT_BAD_JSON);
+        ck_assert_uint_lt(bt_str_find(detail, BT_STR("UTF-16")), detail.len);
+    }
+}
+END_TEST
+
 struct reason_row {
     const char *member;
     enum route_reason reason;
@@ -490,7 +516,8 @@ HARNESS_MAIN_WITH("request", setup, teardown,
                   a_long_name_hides_no_private_prefix,
                   containers_nest_so_deep_and_no_deeper, look_alikes_stay,
                   an_edited_member_that_stands_twice_is_refused,
-                  what_is_no_object_is_refused,
+                  what_is_no_object_is_refused, a_byte_order_mark_is_left_out,
+                  wide_characters_are_refused_by_name,
                   what_one_handoff_cannot_serve_goes_to_decode_alone,
                   the_prompt_is_measured_without_images,
                   the_model_and_forced_tools_are_read,
