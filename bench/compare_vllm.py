@@ -48,10 +48,10 @@ class Nixl(cluster.Pair):
             engine.transfer = {"kv_connector": "NixlConnector", "kv_role": role}
             engine.env = {
                 "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
-                "VLLM_NIXL_SIDE_CHANNEL_PORT": str(cluster.free_port()),
+                "VLLM_NIXL_SIDE_CHANNEL_PORT": str(cluster.hold_port()),
             }
         self.proxy = cluster.Proxy(folder, [self.p.url], [self.d.url], "nixl")
-        self.toy_port = cluster.free_port()
+        self.toy_port = cluster.hold_port()
         self.toy: subprocess.Popen[bytes] | None = None
 
     def start(self, zygote: cluster.Zygote) -> None:
