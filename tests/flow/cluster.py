@@ -199,19 +199,19 @@ class Engine(Process):
 
 
 class Proxy(Process):
-    def __init__(self, cluster, extra=()):
+    def __init__(self, cluster, extra=(), agents=None):
         self.cluster = cluster
         self.port, self.admin = cluster.hold_port(), cluster.hold_port()
         self.extra = list(extra)
         argv = [PROXY, "--listen", "127.0.0.1:%d" % self.port, "--admin", "127.0.0.1:%d" % self.admin, "--connector", cluster.connector]
         if cluster.connector == "baton":
-            argv += ["--agents", cluster.agents, "--agent-key", cluster.key_file]
+            argv += ["--agents", agents or cluster.agents, "--agent-key", cluster.key_file]
         for e in cluster.prefill:
             argv += ["--prefill", e if isinstance(e, str) else e.url]
         for e in cluster.decode:
             argv += ["--decode", e if isinstance(e, str) else e.url]
         argv += ["--workers", WORKERS] if WORKERS and "--workers" not in self.extra else []
-        super().__init__("proxy", argv + self.extra, cluster.folder / ("proxy-%d.log" % self.port))
+        super().__init__("proxy-%d" % self.port, argv + self.extra, cluster.folder / ("proxy-%d.log" % self.port))
 
     def wait_routable(self, within=20):
         """Ready: a P and a D are usable together."""
