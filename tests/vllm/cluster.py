@@ -399,6 +399,14 @@ def baton_transfer(role: str, agents: int, url: str, **extra: Any) -> dict[str, 
     }
 
 
+def nixl_env() -> dict[str, str]:
+    """Where the engines of vLLM's own connector meet."""
+    return {
+        "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
+        "VLLM_NIXL_SIDE_CHANNEL_PORT": str(hold_port()),
+    }
+
+
 class Pair:
     """P, D and a proxy of one model; `alone` is the truth."""
 
@@ -413,34 +421,35 @@ class Pair:
         settings = options.pop("settings", ())
         flags = options.pop("flags", [])
         transfer = options.pop("transfer", {})
+        connector = options.pop("connector", "baton")
         self.engines = []
         for number, (name, kv_role) in enumerate(
             (("p", "kv_producer"), ("d", "kv_consumer"))
         ):
             port = hold_port()
-            self.engines.append(
-                Engine(
-                    name,
-                    model,
-                    port,
-                    folder / f"{name}.log",
-                    baton_transfer(
-                        role or kv_role,
-                        self.agents,
-                        f"http://127.0.0.1:{port}",
-                        key_file=str(self.key_file),
-                        **transfer,
-                    ),
-                    flags=[*flags],
-                    **{"core": number % (os.cpu_count() or 1), **options},
+            own = {"core": number % (os.cpu_count() or 1), **options}
+            if connector == "nixl":
+                config = {"kv_connector": "NixlConnector", "kv_role": role or kv_role}
+                own["env"] = {**own.get("env", {}), **nixl_env()}
+            else:
+                config = baton_transfer(
+                    role or kv_role,
+                    self.agents,
+                    f"http://127.0.0.1:{port}",
+                    key_file=str(self.key_file),
+                    **transfer,
                 )
+            log = folder / f"{name}.log"
+            self.engines.append(
+                Engine(name, model, port, log, config, flags=[*flags], **own)
             )
         self.p, self.d = self.engines
         self.proxy = Proxy(
             folder,
             [self.p.url],
             [self.d.url],
-            settings=settings,
+            connector,
+            settings,
             agents=self.agents,
             key_file=self.key_file,
         )
