@@ -90,14 +90,19 @@ static bool is_linked(const struct engine *engine)
            atomic_load_explicit(&engine->is_linked, memory_order_relaxed);
 }
 
+/* Failed, but there is something to be tried. */
+static bool may_be_tried(const struct engine *engine)
+{
+    return is_linked(engine) && engine_addrs(engine) != NULL &&
+           load_of(&engine->failed_at_ms) != 0;
+}
+
 /*
- * Is there a D for this P? With no usable one left, a failed one that is
- * linked counts: that is where the request will be tried. Not so for a stock
- * connector: if that D is gone, nobody can tell P to free its blocks.
+ * Is there a D for this P? With no usable one left, a failed one counts: that
+ * is where the request will be tried.
  */
 static bool has_pair(const struct pool *pool, const struct engine *prefill)
 {
-    const bool is_baton = pool->conf->connector == CONNECTOR_BATON;
     bool has_usable = false;
     bool has_failed = false;
 
@@ -106,8 +111,7 @@ static bool has_pair(const struct pool *pool, const struct engine *prefill)
         const bool is_pair = is_paired(prefill, decode);
 
         if (!engine_is_usable(decode)) {
-            has_failed =
-                has_failed || (is_baton && is_pair && is_linked(decode));
+            has_failed = has_failed || (is_pair && may_be_tried(decode));
             continue;
         }
         if (is_pair) {
@@ -154,8 +158,7 @@ static struct engine *last_resort(const struct search *search)
     for (size_t i = 0; i < search->count; i++) {
         struct engine *const engine = search->engines[i];
 
-        if (is_linked(engine) && !is_avoided(search->ask, engine) &&
-            load_of(&engine->failed_at_ms) != 0 &&
+        if (may_be_tried(engine) && !is_avoided(search->ask, engine) &&
             (!search->ask->wants_prefill || search->role == ENGINE_PREFILL ||
              is_paired(search->ask->prefill, engine)) &&
             is_usable_or_failed_longer(engine, best)) {
@@ -240,10 +243,13 @@ static struct engine *find(const struct search *search, bool *full_p)
 
 static enum route_verdict nothing_found(const struct search *search)
 {
+    const bool is_baton = search->ask->pool->conf->connector == CONNECTOR_BATON;
+
     for (size_t i = 0; i < search->count; i++) {
         if (!is_avoided(search->ask, search->engines[i]) &&
             engine_is_usable(search->engines[i])) {
-            return ROUTE_NO_PAIR;
+            /* Only connector baton introduces engines; else no D is left. */
+            return is_baton ? ROUTE_NO_PAIR : ROUTE_NO_DECODE;
         }
     }
     return search->role == ENGINE_PREFILL ? ROUTE_NO_PREFILL : ROUTE_NO_DECODE;
