@@ -30,6 +30,10 @@ enum client_params {
     CLIENT_PARAMS_STRIP,
     CLIENT_PARAMS_REFUSE
 };
+enum alone {
+    ALONE_ALLOW,
+    ALONE_REFUSE
+};
 enum half_close {
     HALF_CLOSE_LEAVE,
     HALF_CLOSE_FINISH
@@ -55,7 +59,8 @@ struct handoff_conf {
     int client_params;         /* enum client_params */
     bool require;              /* P without params is 502, else D alone */
     bool fast_release;
-    uint64_t lease_ms; /* of stock handoffs */
+    int alone;         /* enum alone */
+    uint64_t lease_ms; /* of stock handoffs; 0: the connector's own */
 };
 
 struct pool_conf {

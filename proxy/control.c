@@ -34,6 +34,7 @@ enum order_kind {
     ORDER_RELEASE,
     ORDER_FIRST_TOKEN,
     ORDER_WANT_ROOM,
+    ORDER_TELL_ROOM,
     ORDER_FORGET,
     ORDER_STOP,
 };
@@ -74,6 +75,7 @@ struct control {
     size_t worker_count;
     struct bt_mailbox *waiters[WORKERS_MAX]; /* for room, of those */
     size_t waiter_count;
+    atomic_bool is_room_told;   /* an ORDER_TELL_ROOM is under way */
     struct control_order *stop; /* made at the start: it may not fail late */
     pthread_t thread;
     bool is_running;
@@ -241,6 +243,10 @@ static void take_order(struct control *control,
     case ORDER_WANT_ROOM:
         want_room(control, order->is.worker);
         break;
+    case ORDER_TELL_ROOM:
+        atomic_store(&control->is_room_told, false);
+        on_room(control);
+        break;
     case ORDER_FORGET:
         forget_worker(control, order->is.forget.worker);
         break;
@@ -348,6 +354,21 @@ void control_want_room(struct control *control, struct bt_mailbox *worker)
         order->is.worker = worker;
         post(control, order);
     }
+}
+
+void control_tell_room(struct control *control)
+{
+    struct control_order *order;
+
+    if (atomic_exchange(&control->is_room_told, true)) {
+        return;
+    }
+    order = order_new(ORDER_TELL_ROOM, (struct handoff_id){0, 0});
+    if (order == NULL) {
+        atomic_store(&control->is_room_told, false);
+        return;
+    }
+    post(control, order);
 }
 
 void control_forget_worker(struct control *control, struct bt_mailbox *worker)

@@ -103,8 +103,11 @@ void control_handoff_release(struct control *control, struct handoff_id id,
 /* Time to first token, for the time line in /handoffs. */
 void control_handoff_first_token(struct control *control, struct handoff_id id,
                                  uint64_t ttft_us);
-/* The worker's admission queue waits for room: NEWS_ROOM when it changes. */
+/* The worker's admission queue waits for room: NEWS_ROOM, once, when it
+ * changes. */
 void control_want_room(struct control *control, struct bt_mailbox *worker);
+/* An engine may have room: told to all workers that want to know. */
+void control_tell_room(struct control *control);
 /*
  * A worker ends: when this returns, nothing is posted to its mailbox any more,
  * and what it left of handoffs is released. Waits for the control thread. To

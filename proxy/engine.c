@@ -87,6 +87,22 @@ static enum bt_status side_init(struct registry *registry, struct pool *pool,
     return status;
 }
 
+static void find_twins(const struct pool *pool)
+{
+    for (size_t p = 0; p < pool->prefill_count; p++) {
+        struct engine *const prefill = pool->prefill[p];
+
+        for (size_t d = 0; d < pool->decode_count; d++) {
+            struct engine *const decode = pool->decode[d];
+
+            if (strcmp(prefill->url.normal, decode->url.normal) == 0) {
+                prefill->twin = decode;
+                decode->twin = prefill;
+            }
+        }
+    }
+}
+
 static size_t engine_total(const struct config *config)
 {
     const struct pool_conf *const pools = config->pools.items;
@@ -124,6 +140,9 @@ enum bt_status registry_open(const struct config *config,
         status = side_init(registry, pool, config, ENGINE_PREFILL, total);
         if (status == BT_OK) {
             status = side_init(registry, pool, config, ENGINE_DECODE, total);
+        }
+        if (status == BT_OK) {
+            find_twins(pool);
         }
     }
     if (status != BT_OK) {

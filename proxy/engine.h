@@ -34,6 +34,8 @@ struct engine {
     atomic_bool is_unresolved; /* its name has no address yet */
     bool is_probed;
     struct bt_str key; /* bearer key, empty: none */
+    /* The same engine where the pool's other side names it too, or NULL. */
+    const struct engine *twin;
 
     atomic_uint in_flight;        /* legs open */
     atomic_uint releases;         /* D: release legs among them */

@@ -34,6 +34,7 @@ static void drop_load(struct leg *leg)
         atomic_fetch_sub_explicit(&leg->engine->pending_tokens, leg->tokens,
                                   memory_order_relaxed);
     }
+    worker_has_room(leg->exchange->worker);
 }
 
 static void on_sent(void *owner)
@@ -117,29 +118,22 @@ void leg_init(struct leg *leg, struct exchange *exchange, enum leg_role role)
     *leg = (struct leg){.exchange = exchange, .role = role};
 }
 
-static char role_letter(enum leg_role role)
-{
-    return role == LEG_PREFILL ? 'p' : 'd';
-}
-
 /* The request's head, in the arena. */
-static struct bt_str write_head(const struct leg *leg,
-                                const struct leg_ask *ask)
+static struct bt_str write_head(const struct leg_ask *ask)
 {
     const struct engine *const engine = ask->engine;
     const struct bt_str host = bt_str_of(engine->url.authority);
-    char tail[128];
+    char tail[64];
     char *text;
     char *at;
-    const int tail_len = snprintf(
-        tail, sizeof(tail),
-        "X-Request-Id: %s-%c%u\r\nContent-Length: %zu\r\n\r\n", ask->inner_id,
-        role_letter(leg->role), leg->number, bt_json_splice_len(ask->body));
+    const int tail_len =
+        snprintf(tail, sizeof(tail), "\r\nContent-Length: %zu\r\n\r\n",
+                 bt_json_splice_len(ask->body));
 
-    text = bt_arena_alloc(ask->arena, ask->target.len + host.len +
-                                          ask->fields.len + engine->key.len +
-                                          ask->authorization.len +
-                                          (size_t)tail_len + 128);
+    text = bt_arena_alloc(ask->arena,
+                          ask->target.len + host.len + ask->fields.len +
+                              engine->key.len + ask->authorization.len +
+                              ask->request_id.len + (size_t)tail_len + 128);
     if (text == NULL) {
         return (struct bt_str){0};
     }
@@ -159,6 +153,8 @@ static struct bt_str write_head(const struct leg *leg,
         bt_str_put(&at, ask->authorization);
         bt_str_put(&at, BT_STR("\r\n"));
     }
+    bt_str_put(&at, BT_STR("X-Request-Id: "));
+    bt_str_put(&at, ask->request_id);
     bt_str_put(&at, bt_str_span(tail, (size_t)tail_len));
     return bt_str_span(text, (size_t)(at - text));
 }
@@ -187,7 +183,7 @@ enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
     leg->head_us = 0;
     leg->first_us = 0;
     leg->end_us = 0;
-    head = write_head(leg, ask);
+    head = write_head(ask);
     if (origin == NULL || iov == NULL || head.ptr == NULL ||
         ask->body->failed) {
         return BT_ERR_NOMEM;
@@ -207,6 +203,7 @@ void leg_close(struct leg *leg, enum leg_outcome outcome)
     if (leg->call == NULL) {
         return;
     }
+    leg->is_sent = leg_is_sent(leg);
     bt_http_call_close(&leg->call);
     drop_load(leg);
     stats_leg(leg->exchange->worker->metrics, leg->role, outcome);
@@ -215,6 +212,12 @@ void leg_close(struct leg *leg, enum leg_outcome outcome)
 bool leg_is_open(const struct leg *leg)
 {
     return leg->call != NULL;
+}
+
+bool leg_is_sent(const struct leg *leg)
+{
+    return leg->is_sent ||
+           (leg->call != NULL && bt_http_call_is_sent(leg->call));
 }
 
 void leg_pause(struct leg *leg)

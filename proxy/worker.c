@@ -145,7 +145,7 @@ void worker_enqueue(struct worker *worker, struct exchange *x)
         return;
     }
     x->is_queued = true;
-    x->queued_us = bt_clock_us();
+    x->queue_begun_us = bt_clock_us();
     x->queue_prev = worker->queue_last;
     x->queue_next = NULL;
     if (worker->queue_last != NULL) {
@@ -155,21 +155,23 @@ void worker_enqueue(struct worker *worker, struct exchange *x)
     }
     worker->queue_last = x;
     worker->queue_count++;
+    atomic_fetch_add(&worker->program->queued, 1);
     stats_add(worker->metrics, STAT_QUEUED, 1);
     bt_timer_set(&worker->queue_timer, QUEUE_LOOK_MS);
-    if (x->pool->conf->connector == CONNECTOR_BATON) {
-        control_want_room(worker->program->control, worker->mailbox);
-    }
+    control_want_room(worker->program->control, worker->mailbox);
 }
 
 void worker_dequeue(struct worker *worker, struct exchange *x)
 {
+    uint64_t waited;
+
     if (!x->is_queued) {
         return;
     }
     x->is_queued = false;
-    x->queued_us = bt_clock_us() - x->queued_us;
-    stats_time(worker->metrics, STAT_QUEUE_TIME, x->queued_us);
+    waited = bt_clock_us() - x->queue_begun_us;
+    x->queued_us += waited;
+    stats_time(worker->metrics, STAT_QUEUE_TIME, waited);
     if (x->queue_prev != NULL) {
         x->queue_prev->queue_next = x->queue_next;
     } else {
@@ -181,16 +183,30 @@ void worker_dequeue(struct worker *worker, struct exchange *x)
         worker->queue_last = x->queue_prev;
     }
     worker->queue_count--;
+    atomic_fetch_sub(&worker->program->queued, 1);
     stats_add(worker->metrics, STAT_QUEUED, -1);
 }
 
 /*
- * Who wait for the same: a pool's requests that need P, or D alone. One that
- * has no room keeps back its own lane only.
+ * Who wait for the same: a pool's requests that need P and D, D alone, or a D
+ * for a handoff that P has answered. One that has no room keeps back its own
+ * lane only.
  */
+enum lane {
+    LANE_ALONE,
+    LANE_PD,
+    LANE_HANDOFF,
+    LANE_COUNT
+};
+
 static size_t lane_of(const struct exchange *x)
 {
-    return 2 * (size_t)x->pool->id + (x->reason == ROUTE_REASON_PD ? 1 : 0);
+    enum lane lane = LANE_ALONE;
+
+    if (x->reason == ROUTE_REASON_PD) {
+        lane = x->params.len > 0 ? LANE_HANDOFF : LANE_PD;
+    }
+    return LANE_COUNT * (size_t)x->pool->id + lane;
 }
 
 bool worker_is_behind(const struct worker *worker, const struct exchange *x)
@@ -229,6 +245,24 @@ static void on_queue_due(struct bt_timer *timer)
     worker_admit(bt_container_of(timer, struct worker, queue_timer));
 }
 
+static void on_queue_wake(struct bt_deferred *deferred)
+{
+    worker_admit(bt_container_of(deferred, struct worker, queue_wake));
+}
+
+void worker_has_room(struct worker *worker)
+{
+    const size_t queued =
+        atomic_load_explicit(&worker->program->queued, memory_order_relaxed);
+
+    if (worker->queue_count > 0) {
+        bt_loop_defer(worker->loop, &worker->queue_wake);
+    }
+    if (queued > worker->queue_count) {
+        control_tell_room(worker->program->control);
+    }
+}
+
 /* --- mail --- */
 
 static struct exchange *find_exchange(struct worker *worker, uint64_t id)
@@ -249,6 +283,9 @@ static void on_mail(void *owner, struct bt_mail *mail)
 
     if (news->kind == NEWS_ROOM) {
         worker_admit(worker);
+        if (worker->queue_count > 0) {
+            control_want_room(worker->program->control, worker->mailbox);
+        }
     } else if (news->kind == NEWS_ENGINE_LOST) {
         engine_lost(worker, news->engine);
     } else {
@@ -441,16 +478,20 @@ static bool make_tables(struct worker *worker)
     worker->origins =
         calloc(registry->engine_count + 1, sizeof(*worker->origins));
     worker->lanes =
-        calloc(2 * registry->pool_count + 1, sizeof(*worker->lanes));
+        calloc(LANE_COUNT * registry->pool_count + 1, sizeof(*worker->lanes));
+    worker->turns = calloc(registry->pool_count + 1, sizeof(*worker->turns));
     worker->budgets =
         calloc(registry->pool_count + 1, sizeof(*worker->budgets));
     worker->bytes_per_token =
         calloc(registry->pool_count + 1, sizeof(*worker->bytes_per_token));
     if (worker->origins == NULL || worker->lanes == NULL ||
-        worker->budgets == NULL || worker->bytes_per_token == NULL) {
+        worker->turns == NULL || worker->budgets == NULL ||
+        worker->bytes_per_token == NULL) {
         return false;
     }
     for (size_t i = 0; i < registry->pool_count; i++) {
+        worker->turns[i].prefill = worker_random(worker);
+        worker->turns[i].decode = worker_random(worker);
         worker->budgets[i] = BUDGET_MAX;
         worker->bytes_per_token[i] = TOKEN_START;
     }
@@ -465,6 +506,7 @@ static enum bt_status build(struct worker *worker)
         return status;
     }
     bt_timer_init(&worker->queue_timer, worker->loop, on_queue_due);
+    worker->queue_wake.on_run = on_queue_wake;
     bt_timer_init(&worker->drain_timer, worker->loop, on_drain_due);
     if (!make_tables(worker)) {
         return BT_ERR_NOMEM;
@@ -531,6 +573,7 @@ void worker_close(struct worker **worker)
         bt_loop_turn(dead->loop, 0);
         access_log_close(&dead->access_log);
         bt_timer_clear(&dead->queue_timer);
+        bt_deferred_clear(&dead->queue_wake);
         bt_timer_clear(&dead->drain_timer);
         if (dead->program->control != NULL) {
             control_forget_worker(dead->program->control, dead->mailbox);
@@ -547,6 +590,7 @@ void worker_close(struct worker **worker)
     bt_loop_close(&dead->loop);
     free(dead->origins);
     free(dead->lanes);
+    free(dead->turns);
     free(dead->budgets);
     free(dead->bytes_per_token);
     free(box_of(dead));

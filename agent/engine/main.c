@@ -11,6 +11,7 @@
 #include "agent/engine/options.h"
 #include "common/log.h"
 #include "common/process.h"
+#include "common/utf8.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -20,7 +21,7 @@
 #include <unistd.h>
 
 #define PROGRAM  "baton-engine"
-#define KEY_MAX  1024
+#define KEY_MAX  4096 /* as the proxies have it */
 #define EXIT_BAD 2
 
 struct engine {
@@ -37,7 +38,7 @@ struct engine {
     int listener; /* -1: none, or the api's */
     char address[BT_ADDR_TEXT_MAX];
     char url[BT_ADDR_TEXT_MAX + 8];
-    char key[KEY_MAX];
+    char key[KEY_MAX + 8]; /* and the end of its line */
     size_t key_length;
 };
 
@@ -86,7 +87,11 @@ static int read_key(struct engine *engine)
         engine->key[0] = '\0';
     }
     (void)fclose(file);
-    key = bt_str_trim(bt_str_span(engine->key, strcspn(engine->key, "\r\n")));
+    if (strlen(engine->key) == sizeof(engine->key) - 1) {
+        return misused("--key-file", "the key in its first line is too long");
+    }
+    key = bt_str_span(engine->key, strcspn(engine->key, "\r\n"));
+    key = bt_str_trim(bt_utf8_skip_mark(key));
     memmove(engine->key, key.ptr, key.len);
     engine->key_length = key.len;
     if (key.len == 0) {

@@ -160,3 +160,13 @@ def test_a_taken_port_is_an_error_that_names_it():
         address = "127.0.0.1:%d" % taken.getsockname()[1]
         status, _, err = run(*LONE, "--listen", address)
     assert status == 1 and address in err, (status, err)
+
+
+def test_a_port_of_the_tests_is_no_neighbours_while_its_program_is_down(lone):
+    engine = lone()
+    engine.kill()
+    for address in ("127.0.0.1", "0.0.0.0"):
+        with socket.socket() as neighbour, pytest.raises(OSError):
+            neighbour.bind((address, engine.port))
+    engine.start().wait_ready()
+    assert engine.complete("hello")

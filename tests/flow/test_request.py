@@ -1,0 +1,94 @@
+"""What becomes of a request before it reaches an engine: its edits when legs repeat, private members, and what is refused."""
+import json
+
+import pytest
+
+import cluster as c
+import stub
+
+PRIVATE = {"kv_transfer_params": "", "ec_transfer_params": None, "bootstrap_room": 0, "disagg_x": {"a": 1}, "keep": 1}
+
+
+def ask(one, body):
+    return one.proxy.ask("/v1/completions", body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+def once(then):
+    """A script that fails first, then goes on as `then`."""
+    asked = []
+
+    def script(request):
+        asked.append(request)
+        if len(asked) == 1:
+            request.whole({"error": {"message": "x", "code": 500}}, 500)
+        else:
+            then(request)
+    return script
+
+
+def test_each_prefill_leg_carries_one_handoff(stock):
+    one = stock(prefill=2)
+    script = once(stub.prefill_answer)
+    for p in one.prefill:
+        p.script = script
+    assert ask(one, {"model": "m", "max_tokens": 5, "prompt": "x", "stop": ["a"]})[0] == 200
+    bodies = [seen.body for p in one.prefill for seen in p.seen]
+    assert [body.count(b'"kv_transfer_params"') for body in bodies] == [1, 1]
+
+
+def test_decode_alone_is_sent_no_handoff_that_another_call_spent(stock):
+    one = stock(decode=2)
+    asked = []
+
+    def prefill(request):
+        asked.append(request)
+        if len(asked) == 1:
+            stub.prefill_answer(request)
+        else:
+            request.whole(stub.completion("x"))
+    script = once(stub.decode_answer)
+    one.p.script = prefill
+    for d in one.decode:
+        d.script = script
+    assert ask(one, {"model": "m", "max_tokens": 5, "prompt": "x", "kv_transfer_params": None})[0] == 200
+    assert len(asked) == 2
+    bodies = [seen.body for d in one.decode for seen in d.seen]
+    assert sorted(body.count(b"kv_transfer_params") for body in bodies) == [0, 1]
+
+
+@pytest.mark.parametrize("alone", [{}, {"n": 2}, {"echo": True}])
+def test_no_engine_finds_private_members_where_it_looks_for_more(stock, alone):
+    one = stock()
+    body = dict({"model": "m", "prompt": "x", "vllm_xargs": PRIVATE, "extra_body": {"vllm_xargs": PRIVATE},
+                 "sampling_params": {"extra_args": PRIVATE}}, **alone)
+    assert ask(one, body)[0] == 200
+    for seen in one.p.seen + one.d.seen:
+        got = seen.parsed()
+        assert got["vllm_xargs"] == got["extra_body"]["vllm_xargs"] == got["sampling_params"]["extra_args"] == {"keep": 1}
+    assert ("kv_transfer_params" in one.d.seen[-1].parsed()) == (not alone)
+
+
+def test_refuse_names_the_path_of_a_private_member(stock):
+    one = stock(proxy_flags=["--set", "pools.0.handoff.client_params=refuse"])
+    status, answer, _ = ask(one, {"model": "m", "prompt": "x", "n": 2, "vllm_xargs": {"kv_transfer_params": ""}})
+    assert status == 400 and "vllm_xargs.kv_transfer_params" in answer["error"]["message"]
+    assert not one.p.seen and not one.d.seen
+
+
+def test_a_pool_that_refuses_decode_alone_says_so(stock):
+    one = stock(connector="tpu", proxy_flags=["--set", "pools.0.handoff.alone=refuse"])
+    one.p.script = lambda request: request.whole(stub.completion("x"))
+    status, answer, _ = ask(one, {"model": "m", "prompt": "x", "n": 2})
+    assert status == 400 and answer["error"]["code"] == "handoff_needed" and not one.p.seen
+    status, answer, _ = ask(one, {"model": "m", "prompt": "x"})
+    assert status == 502 and answer["error"]["code"] == "no_handoff"
+    one.p.script = lambda request: request.whole({"error": {"message": "x"}}, 500)
+    chat = {"model": "m", "messages": [], "tool_choice": "required"}
+    assert one.proxy.ask("/v1/chat/completions", json.dumps(chat).encode())[0] == 400
+    assert not one.d.seen
+
+
+def test_a_prompt_cut_to_what_the_limit_leaves_is_decoded_alone(stock):
+    one = stock()
+    status, _, headers = ask(one, {"model": "m", "prompt": "x", "truncate_prompt_tokens": -1})
+    assert status == 200 and not one.p.seen and {k.lower(): v for k, v in headers.items()}["x-baton-route"] == "truncate_prompt_tokens"
