@@ -411,6 +411,7 @@ static bool take_news(struct exchange *x, const struct control_news *news)
         x->hold_ended = true;
         return false;
     case NEWS_ROOM:
+    case NEWS_ENGINE_LOST:
         return false;
     }
     return false;
@@ -990,6 +991,21 @@ struct exchange *exchange_open(struct worker *worker, struct sink *sink,
     worker->exchange_count++;
     stats_add(worker->metrics, STAT_IN_FLIGHT, 1);
     return x;
+}
+
+void exchange_engine_lost(struct exchange *x, const struct engine *engine)
+{
+    static const struct bt_http_failure failure = {
+        .status = BT_ERR_RESET, .reason = "the engine is lost"};
+    struct leg *const leg = x->state == XS_PREFILL  ? &x->prefill
+                            : x->state == XS_DECODE ? &x->decode
+                                                    : NULL;
+    const struct exchange_event event = {
+        .kind = XE_FAILED, .leg = leg, .failure = &failure};
+
+    if (leg != NULL && leg_is_open(leg) && leg->engine == engine) {
+        exchange_on(x, &event);
+    }
 }
 
 void exchange_abort(struct exchange *x)

@@ -138,6 +138,8 @@ struct exchange *exchange_open(struct worker *worker, struct sink *sink,
                                enum endpoint endpoint);
 /* The only door. The exchange may be gone (buried) afterwards. */
 void exchange_on(struct exchange *x, const struct exchange_event *event);
+/* A leg at this engine fails over, if the client has seen nothing of it. */
+void exchange_engine_lost(struct exchange *x, const struct engine *engine);
 /* Ends it at once, whatever is open (the worker ends). */
 void exchange_abort(struct exchange *x);
 

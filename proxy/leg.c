@@ -56,7 +56,7 @@ static void on_head(void *owner, const struct bt_http_head *head)
     leg->has_head = true;
     leg->code = head->code;
     leg->head_us = now_us();
-    engine_mark_good(leg->engine);
+    engine_answered(leg->engine, bt_loop_now_ms(leg->exchange->worker->loop));
     exchange_on(leg->exchange, &event);
 }
 
@@ -90,10 +90,8 @@ static void judge_engine(struct leg *leg, const struct bt_http_failure *failure)
         failure->status == BT_ERR_PROTOCOL || failure->status == BT_ERR_NOMEM) {
         return;
     }
-    engine_mark_failed(leg->engine, bt_loop_now_ms(leg->exchange->worker->loop),
-                       failure->reason != NULL
-                           ? failure->reason
-                           : bt_status_text(failure->status));
+    engine_mark_lost(leg->engine, bt_loop_now_ms(leg->exchange->worker->loop),
+                     failure);
 }
 
 static void on_failed(void *owner, const struct bt_http_failure *failure)
@@ -164,6 +162,8 @@ static struct bt_str write_head(const struct leg_ask *ask)
 enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
 {
     const struct bt_http_call_options options = {.fresh_only = ask->fresh_only};
+    struct bt_http_origin *const origin =
+        worker_origin(ask->worker, ask->engine);
     const size_t max = bt_json_splice_iov_max(ask->body) + 1;
     struct iovec *const iov = bt_arena_alloc(ask->arena, max * sizeof(*iov));
     struct bt_str head;
@@ -184,13 +184,14 @@ enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
     leg->first_us = 0;
     leg->end_us = 0;
     head = write_head(ask);
-    if (iov == NULL || head.ptr == NULL || ask->body->failed) {
+    if (origin == NULL || iov == NULL || head.ptr == NULL ||
+        ask->body->failed) {
         return BT_ERR_NOMEM;
     }
     iov[0] = bt_str_iov(head);
     count = 1 + bt_json_splice_iov(ask->body, iov + 1);
-    status = bt_http_call_open(ask->worker->origins[ask->engine->id], &options,
-                               iov, (int)count, &EVENTS, leg, &leg->call);
+    status = bt_http_call_open(origin, &options, iov, (int)count, &EVENTS, leg,
+                               &leg->call);
     if (status == BT_OK) {
         take_load(leg);
     }

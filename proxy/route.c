@@ -96,15 +96,20 @@ static bool is_linked(const struct engine *engine)
            atomic_load_explicit(&engine->is_linked, memory_order_relaxed);
 }
 
+/* Failed, but there is something to be tried. */
+static bool may_be_tried(const struct engine *engine)
+{
+    return is_linked(engine) && engine_addrs(engine) != NULL &&
+           load_of(&engine->failed_at_ms) != 0;
+}
+
 /*
- * Is there a D for this P? With no usable one left, a failed one that is
- * linked counts: that is where the request will be tried. Not so for a stock
- * connector: if that D is gone, nobody can tell P to free its blocks.
+ * Is there a D for this P? With no usable one left, a failed one counts: that
+ * is where the request will be tried.
  */
 static bool has_pair(const struct search *search, const struct engine *prefill)
 {
     const struct pool *const pool = search->ask->pool;
-    const bool is_baton = pool->conf->connector == CONNECTOR_BATON;
     bool has_usable = false;
     bool has_failed = false;
 
@@ -114,8 +119,7 @@ static bool has_pair(const struct search *search, const struct engine *prefill)
             is_paired(prefill, decode) && !is_avoided(search->ask, decode);
 
         if (!engine_is_usable(decode)) {
-            has_failed =
-                has_failed || (is_baton && is_pair && is_linked(decode));
+            has_failed = has_failed || (is_pair && may_be_tried(decode));
             continue;
         }
         if (is_pair) {
@@ -162,8 +166,7 @@ static struct engine *last_resort(const struct search *search)
     for (size_t i = 0; i < search->count; i++) {
         struct engine *const engine = search->engines[i];
 
-        if (is_linked(engine) && !is_avoided(search->ask, engine) &&
-            load_of(&engine->failed_at_ms) != 0 &&
+        if (may_be_tried(engine) && !is_avoided(search->ask, engine) &&
             (!search->ask->wants_prefill || search->role == ENGINE_PREFILL ||
              is_paired(search->ask->prefill, engine)) &&
             is_usable_or_failed_longer(engine, best)) {

@@ -100,6 +100,43 @@ uint64_t worker_estimate_tokens(const struct worker *worker,
     return ids + bytes * TOKEN_UNIT / worker->bytes_per_token[pool->id];
 }
 
+/* --- engines --- */
+
+struct bt_http_origin *worker_origin(struct worker *worker,
+                                     const struct engine *engine)
+{
+    struct bt_http_origin **const origin = &worker->origins[engine->id];
+    const struct bt_addrs *addrs;
+
+    if (*origin != NULL) {
+        return *origin;
+    }
+    addrs = engine_addrs(engine);
+    if (addrs == NULL || bt_http_origin_open(worker->pool, addrs->items,
+                                             addrs->count, origin) != BT_OK) {
+        *origin = NULL;
+    }
+    return *origin;
+}
+
+static void engine_lost(struct worker *worker, const struct engine *engine)
+{
+    if (!engine_has_stand_in(engine)) {
+        return; /* it may yet answer, and nobody else would */
+    }
+    for (size_t i = 0; i < WORKER_BUCKETS; i++) {
+        struct exchange *x = worker->buckets[i];
+
+        /* One that ends stays in memory, and in its chain, for this turn. */
+        while (x != NULL) {
+            struct exchange *const next = x->bucket_next;
+
+            exchange_engine_lost(x, engine);
+            x = next;
+        }
+    }
+}
+
 /* --- the admission queue --- */
 
 void worker_enqueue(struct worker *worker, struct exchange *x)
@@ -249,6 +286,8 @@ static void on_mail(void *owner, struct bt_mail *mail)
         if (worker->queue_count > 0) {
             control_want_room(worker->program->control, worker->mailbox);
         }
+    } else if (news->kind == NEWS_ENGINE_LOST) {
+        engine_lost(worker, news->engine);
     } else {
         struct exchange *const x = find_exchange(worker, news->exchange);
         const struct exchange_event event = {.kind = XE_NEWS, .news = news};
@@ -418,10 +457,9 @@ static void set_conn_options(struct worker *worker)
     };
 }
 
-static enum bt_status open_origins(struct worker *worker)
+static enum bt_status open_pool(struct worker *worker)
 {
     const struct config *const config = worker->config;
-    struct registry *const registry = worker->program->registry;
     const struct bt_http_pool_options options = {
         .parse = worker->conn_options.parse,
         .idle_max = IDLE_CONNECTIONS,
@@ -429,14 +467,8 @@ static enum bt_status open_origins(struct worker *worker)
         .connect_ms = config->timeouts.connect,
         .high_water = (size_t)config->limits.stream_buffer,
     };
-    enum bt_status status =
-        bt_http_pool_open(worker->loop, &options, &worker->pool);
 
-    for (size_t i = 0; i < registry->engine_count && status == BT_OK; i++) {
-        status = bt_http_origin_open(worker->pool, &registry->engines[i].addr,
-                                     &worker->origins[i]);
-    }
-    return status;
+    return bt_http_pool_open(worker->loop, &options, &worker->pool);
 }
 
 static bool make_tables(struct worker *worker)
@@ -488,7 +520,7 @@ static enum bt_status build(struct worker *worker)
         status = access_log_open(worker->loop, worker->program->access_fd,
                                  worker->metrics, &worker->access_log);
     }
-    return status == BT_OK ? open_origins(worker) : status;
+    return status == BT_OK ? open_pool(worker) : status;
 }
 
 enum bt_status worker_open(struct program *program, unsigned id, const int *fds,
@@ -507,6 +539,9 @@ enum bt_status worker_open(struct program *program, unsigned id, const int *fds,
         worker->metrics = metrics;
         set_conn_options(worker);
         status = build(worker);
+    }
+    if (status == BT_OK && program->control != NULL) {
+        control_add_worker(program->control, worker->mailbox);
     }
     while (taken < fd_count && status == BT_OK) {
         status = listener_open(worker, fds[taken++]);

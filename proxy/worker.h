@@ -61,7 +61,7 @@ struct worker {
     struct bt_metrics *metrics;
     struct access_log *access_log;
     struct bt_http_pool *pool;
-    struct bt_http_origin **origins; /* by engine id */
+    struct bt_http_origin **origins; /* by engine id; NULL: not needed yet */
     struct listener *listeners;
     struct client *clients;
     size_t client_count;
@@ -116,6 +116,12 @@ void worker_learn_tokens(struct worker *worker, const struct pool *pool,
 uint64_t worker_estimate_tokens(const struct worker *worker,
                                 const struct pool *pool, uint64_t bytes,
                                 uint64_t ids);
+/*
+ * The connections to an engine. NULL while its name has no address, and when
+ * memory is out.
+ */
+struct bt_http_origin *worker_origin(struct worker *worker,
+                                     const struct engine *engine);
 /* The admission queue. */
 void worker_enqueue(struct worker *worker, struct exchange *x);
 void worker_dequeue(struct worker *worker, struct exchange *x);

@@ -67,6 +67,12 @@ void control_handoff_first_token(struct control *control, struct handoff_id id,
     told.first_tokens++;
 }
 
+void control_add_worker(struct control *control, struct bt_mailbox *worker)
+{
+    (void)control;
+    (void)worker;
+}
+
 void control_forget_worker(struct control *control, struct bt_mailbox *worker)
 {
     (void)control;
@@ -589,6 +595,70 @@ START_TEST(a_lost_prefill_moves_to_another_engine_with_a_new_handoff)
     ck_assert_uint_eq(fake.code, 503);
     ck_assert_int_eq(x->state, XS_DONE);
     ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], PER_SIDE);
+}
+END_TEST
+
+/* As the control thread says it: its probes or its agents were asked. */
+static void lose_engine(struct engine *engine)
+{
+    struct control_news *const news = calloc(1, sizeof(*news));
+
+    ck_assert_ptr_nonnull(news);
+    news->kind = NEWS_ENGINE_LOST;
+    news->engine = engine;
+    engine_mark_failed(engine, 1, "lost");
+    bt_mailbox_post(worker->mailbox, &news->mail);
+    bt_loop_turn(worker->loop, 0);
+}
+
+START_TEST(a_prefill_leg_leaves_an_engine_that_is_lost)
+{
+    struct engine *first;
+
+    start();
+    first = x->prefill.engine;
+    lose_engine(program.registry->pools[0].decode[0]);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
+    lose_engine(first);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_ptr_ne(x->prefill.engine, first);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 2);
+}
+END_TEST
+
+START_TEST(a_decode_leg_without_a_byte_leaves_an_engine_that_is_lost)
+{
+    struct engine *first;
+
+    reach_decode();
+    on_sent(&x->decode); /* spent: P and D anew */
+    first = x->decode.engine;
+    lose_engine(first);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    answer_prefill(PARAMS);
+    ck_assert_ptr_ne(x->decode.engine, first);
+}
+END_TEST
+
+START_TEST(a_stream_stays_with_an_engine_that_is_lost)
+{
+    reach_stream();
+    lose_engine(x->decode.engine);
+    ck_assert_int_eq(x->state, XS_STREAM);
+}
+END_TEST
+
+START_TEST(a_leg_stays_with_a_lost_engine_when_no_other_is_usable)
+{
+    start();
+    for (size_t i = 0; i < PER_SIDE; i++) {
+        engine_mark_failed(program.registry->pools[0].prefill[i], 1, "lost");
+    }
+    lose_engine(x->prefill.engine);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
+    answer_prefill(PARAMS);
+    ck_assert_int_eq(x->state, XS_DECODE);
 }
 END_TEST
 
@@ -1430,6 +1500,10 @@ HARNESS_MAIN_WITH(
     a_stream_commits_at_its_first_event_and_frees_the_body,
     a_slow_client_pauses_the_decode_leg, a_refusal_of_prefill_is_the_clients,
     a_lost_prefill_moves_to_another_engine_with_a_new_handoff,
+    a_prefill_leg_leaves_an_engine_that_is_lost,
+    a_decode_leg_without_a_byte_leaves_an_engine_that_is_lost,
+    a_stream_stays_with_an_engine_that_is_lost,
+    a_leg_stays_with_a_lost_engine_when_no_other_is_usable,
     without_attempts_nothing_is_tried_again, an_empty_budget_stops_retries,
     a_stale_connection_is_a_resend_outside_the_budget,
     local_sends_to_decode_alone_when_prefill_is_used_up,

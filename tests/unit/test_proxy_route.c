@@ -183,7 +183,8 @@ START_TEST(a_good_prefill_goes_with_the_decode_that_failed_first)
     break_engine(decodes[0], 30);
     break_engine(decodes[1], 10);
     break_engine(decodes[2], 20);
-    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_DECODE); /* stock */
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND); /* stock */
+    ck_assert_ptr_eq(choice.decode, decodes[1]);
     use_baton();
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
     ck_assert_ptr_eq(choice.decode, decodes[1]);
@@ -193,6 +194,19 @@ START_TEST(a_good_prefill_goes_with_the_decode_that_failed_first)
     for (size_t d = 0; d < ENGINES; d++) {
         atomic_store(&decodes[d]->is_linked, false);
     }
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_DECODE);
+}
+END_TEST
+
+START_TEST(an_engine_whose_name_has_no_address_is_never_tried)
+{
+    for (size_t i = 0; i < ENGINES; i++) {
+        break_engine(decodes[i], 1 + i);
+        atomic_store(&decodes[i]->is_unresolved, i < 2);
+    }
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+    ck_assert_ptr_eq(choice.decode, decodes[2]);
+    atomic_store(&decodes[2]->is_unresolved, true);
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_DECODE);
 }
 END_TEST
@@ -291,6 +305,7 @@ HARNESS_MAIN_WITH(
     failed_and_avoided_engines_are_passed_over,
     with_none_usable_the_one_that_failed_first_is_tried,
     a_good_prefill_goes_with_the_decode_that_failed_first,
+    an_engine_whose_name_has_no_address_is_never_tried,
     with_all_avoided_none_is_found, a_full_engine_makes_the_request_wait,
     baton_holds_at_most_half_of_the_blocks,
     baton_waits_for_free_blocks_at_decode, baton_routes_introduced_pairs_only,
