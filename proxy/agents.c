@@ -23,6 +23,7 @@ static const struct bt_http_conn_options CONN_OPTIONS = {
     .body_timeout_ms = AGENT_HELLO_MS,
     .write_timeout_ms = AGENT_HELLO_MS,
     .keep_alive_ms = AGENT_HELLO_MS,
+    .adds_date = true,
     .half_close_is_gone = true,
 };
 
