@@ -473,6 +473,24 @@ err_fd:
     return status;
 }
 
+enum bt_status bt_listen_share(int fd)
+{
+    const int on = 1;
+
+    return setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) == 0
+               ? BT_OK
+               : BT_ERR_SYSTEM;
+}
+
+const char *bt_listen_text(enum bt_status status)
+{
+    if (status == BT_ERR_EXISTS) {
+        return "address already in use";
+    }
+    return status == BT_ERR_SYSTEM ? strerrordesc_np(errno)
+                                   : bt_status_text(status);
+}
+
 enum bt_status bt_addr_of_fd(int fd, struct bt_addr *addr_p)
 {
     struct bt_addr addr = {.len = sizeof(addr.sa)};

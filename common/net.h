@@ -72,11 +72,20 @@ BT_MUST_CHECK enum bt_status bt_url_resolve(const struct bt_url *url,
                                             struct bt_addrs *addrs_p);
 
 /*
- * A non-blocking, close-on-exec listening socket. reuse_port for one socket
- * per worker. An old unix socket file nobody listens on is replaced.
+ * A non-blocking, close-on-exec listening socket. An old unix socket file
+ * nobody listens on is replaced. BT_ERR_EXISTS when the address is served, by
+ * whatever program; reuse_port allows that, where bt_listen_share was called
+ * for the socket that serves it.
  */
 BT_MUST_CHECK enum bt_status bt_listen(const struct bt_addr *addr,
                                        bool reuse_port, int *fd_p);
+/*
+ * Lets further sockets of this user on the address of one that listens. Only
+ * now: a first socket with that option could slip in beside another program's.
+ */
+BT_MUST_CHECK enum bt_status bt_listen_share(int fd);
+/* Why bt_listen failed, from its status and errno. */
+const char *bt_listen_text(enum bt_status status);
 /* The address that fd is bound to. */
 BT_MUST_CHECK enum bt_status bt_addr_of_fd(int fd, struct bt_addr *addr_p);
 

@@ -82,18 +82,32 @@ static enum bt_status first_socket(struct program_run *run, size_t index,
     int fd = -1;
 
     if (status == BT_OK) {
-        status = bt_listen(&addr, addr.sa.ss_family != AF_UNIX, &fd);
+        status = bt_listen(&addr, false, &fd);
     }
     if (status == BT_OK) {
         status = bt_addr_of_fd(fd, addr_p);
         run->fds[index] = fd;
     }
     if (status != BT_OK) {
-        bt_log(BT_LOG_ERROR, text, "cannot listen: %s",
-               status == BT_ERR_SYSTEM ? strerrordesc_np(errno)
-                                       : bt_status_text(status));
+        bt_log(BT_LOG_ERROR, "listen",
+               "cannot listen on %s: %s; set another address there, or stop "
+               "what serves this one",
+               text, bt_listen_text(status));
     }
     return status;
+}
+
+/* -1: there are no descriptors left. */
+static int further_socket(const struct bt_addr *addr, int first)
+{
+    int fd = -1;
+
+    /* Where the system lets no second socket in, the workers share one. */
+    if (addr->sa.ss_family != AF_UNIX && bt_listen_share(first) == BT_OK &&
+        bt_listen(addr, true, &fd) == BT_OK) {
+        return fd;
+    }
+    return fcntl(first, F_DUPFD_CLOEXEC, 3);
 }
 
 /* One address for all workers: a socket each, or copies of a unix one. */
@@ -105,11 +119,11 @@ static enum bt_status bind_address(struct program_run *run, size_t index)
     for (size_t i = 1; i < run->worker_count && status == BT_OK; i++) {
         int *const fd = &run->fds[i * run->address_count + index];
 
-        if (addr.sa.ss_family == AF_UNIX) {
-            *fd = fcntl(run->fds[index], F_DUPFD_CLOEXEC, 3);
-            status = *fd < 0 ? BT_ERR_SYSTEM : BT_OK;
-        } else {
-            status = bt_listen(&addr, true, fd);
+        *fd = further_socket(&addr, run->fds[index]);
+        if (*fd < 0) {
+            bt_log(BT_LOG_ERROR, "listen", "a socket for each worker: %s",
+                   strerrordesc_np(errno));
+            status = BT_ERR_SYSTEM;
         }
     }
     if (status == BT_OK) {

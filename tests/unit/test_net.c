@@ -216,10 +216,30 @@ START_TEST(workers_share_a_port)
     struct bt_addr addr = addr_of("127.0.0.1:0");
     int first, second;
 
-    ck_assert_int_eq(bt_listen(&addr, true, &first), BT_OK);
+    ck_assert_int_eq(bt_listen(&addr, false, &first), BT_OK);
     ck_assert_int_eq(bt_addr_of_fd(first, &addr), BT_OK);
+    ck_assert_int_eq(bt_listen_share(first), BT_OK);
     ck_assert_int_eq(bt_listen(&addr, true, &second), BT_OK);
     ck_assert_int_eq(close(first), 0);
+    ck_assert_int_eq(close(second), 0);
+}
+END_TEST
+
+START_TEST(a_shared_port_is_no_free_one)
+{
+    struct bt_addr addr = addr_of("127.0.0.1:0");
+    int first, second, other;
+
+    ck_assert_int_eq(bt_listen(&addr, false, &first), BT_OK);
+    ck_assert_int_eq(bt_addr_of_fd(first, &addr), BT_OK);
+    ck_assert_int_eq(bt_listen(&addr, true, &other), BT_ERR_EXISTS);
+    ck_assert_str_eq(bt_listen_text(BT_ERR_EXISTS), "address already in use");
+    ck_assert_int_eq(bt_listen_share(first), BT_OK);
+    ck_assert_int_eq(bt_listen(&addr, true, &second), BT_OK);
+    /* What another program does first. */
+    ck_assert_int_eq(bt_listen(&addr, false, &other), BT_ERR_EXISTS);
+    ck_assert_int_eq(close(first), 0);
+    ck_assert_int_eq(bt_listen(&addr, false, &other), BT_ERR_EXISTS);
     ck_assert_int_eq(close(second), 0);
 }
 END_TEST
@@ -250,5 +270,5 @@ HARNESS_MAIN("net", addresses_read_back_as_written, bad_addresses_are_refused,
              families_of_a_name_take_turns_and_each_address_stands_once,
              a_name_with_many_addresses_keeps_the_first_ones,
              port_zero_gives_a_free_port_and_a_taken_one_is_told,
-             workers_share_a_port,
+             workers_share_a_port, a_shared_port_is_no_free_one,
              a_stale_socket_file_is_replaced_a_live_one_is_not)
