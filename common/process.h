@@ -19,4 +19,11 @@ BT_MUST_CHECK bool bt_process_hold_stdio(void);
  */
 size_t bt_process_raise_files(void);
 
+/*
+ * The processors that this program may use: those of its affinity mask, or
+ * fewer where the quota of its cgroup or of one above it (v1 or v2) says so,
+ * rounded up. At least 1. `root` is "", but a folder in tests.
+ */
+size_t bt_process_cpus(const char *root);
+
 #endif

@@ -90,7 +90,7 @@ struct config {
         uint64_t ping_ms;  /* 1 s */
         uint64_t dead_ms;  /* 3 s */
     } agents;
-    int64_t workers;           /* 0: auto, one per CPU */
+    int64_t workers;           /* 0: auto, bt_process_cpus */
     struct bt_conf_list pools; /* struct pool_conf */
     struct {
         uint64_t body, head, target, body_memory, stream_buffer, prefill_answer;

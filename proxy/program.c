@@ -37,13 +37,10 @@ struct program_run {
 
 static size_t count_workers(const struct config *config)
 {
-    const long online = sysconf(_SC_NPROCESSORS_ONLN);
-    const int64_t count = config->workers > 0 ? config->workers : online;
+    const size_t count =
+        config->workers > 0 ? (size_t)config->workers : bt_process_cpus("");
 
-    if (count < 1) {
-        return 1;
-    }
-    return count > WORKERS_MAX ? WORKERS_MAX : (size_t)count;
+    return count > WORKERS_MAX ? WORKERS_MAX : count;
 }
 
 /*
