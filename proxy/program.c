@@ -29,7 +29,8 @@ struct program_run {
     struct bt_metrics **metrics; /* of the workers */
     size_t worker_count;
     size_t running;
-    unsigned terms; /* TERM and INT seen */
+    unsigned terms;             /* TERM and INT seen */
+    struct bt_log_file logs[2]; /* the access log, and stderr */
     char (*addresses)[BT_ADDR_TEXT_MAX];
     size_t address_count;
     int *fds; /* worker by worker, then address by address */
@@ -207,22 +208,41 @@ static void on_worker_ended(void *owner, struct bt_mail *mail)
     }
 }
 
-/* Signals that say something to other servers, and would end this one. */
-static bool is_idle_signal(int signal_number)
+static void note_logs(struct program_run *run)
 {
-    return signal_number == SIGHUP || signal_number == SIGUSR1 ||
-           signal_number == SIGUSR2;
+    const char *const access = run->program.config->log.access;
+    const bool is_path =
+        run->program.access_fd > STDERR_FILENO && strcmp(access, "stdout") != 0;
+
+    bt_log_file_note(&run->logs[0], run->program.access_fd,
+                     is_path ? access : NULL);
+    bt_log_file_note(&run->logs[1], STDERR_FILENO, NULL);
+}
+
+static void reopen_logs(struct program_run *run, int signal_number)
+{
+    unsigned count = 0;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(run->logs); i++) {
+        count += bt_log_file_reopen(&run->logs[i]) ? 1 : 0;
+    }
+    bt_log(BT_LOG_INFO, NULL, "%s: %u log files were opened anew%s",
+           sigabbrev_np(signal_number), count,
+           signal_number == SIGHUP ? "; the configuration is read at start only"
+                                   : "");
 }
 
 static void on_signal(void *owner, int signal_number)
 {
     struct program_run *const run = owner;
 
-    if (is_idle_signal(signal_number)) {
+    if (signal_number == SIGHUP || signal_number == SIGUSR1) {
+        reopen_logs(run, signal_number);
+        return;
+    }
+    if (signal_number == SIGUSR2) {
         bt_log(BT_LOG_WARN, NULL,
-               "%s: the configuration is read at start only, and a new "
-               "program is not started; nothing changes",
-               sigabbrev_np(signal_number));
+               "USR2: a new program is not started; nothing changes");
         return;
     }
     run->terms++;
@@ -268,6 +288,7 @@ static enum bt_status build(struct program_run *run)
     }
     status = access_log_target(config->log.access, &program->access_fd);
     if (status == BT_OK) {
+        note_logs(run);
         status = auth_open(config->auth.client_keys_file, &program->auth);
     }
     if (status == BT_OK) {
@@ -407,6 +428,9 @@ void program_close(struct program_run **run)
     auth_close(&dead->program.auth);
     if (dead->program.access_fd > STDERR_FILENO) {
         (void)close(dead->program.access_fd);
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(dead->logs); i++) {
+        bt_log_file_forget(&dead->logs[i]);
     }
     free(dead->metrics);
     free(dead->workers);
