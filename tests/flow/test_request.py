@@ -2,6 +2,7 @@
 import email.utils
 import http.client
 import json
+import socket
 
 import pytest
 
@@ -134,3 +135,12 @@ def test_a_page_of_an_allowed_origin_may_call(stock, tmp_path):
     assert status == 401 and headers["Access-Control-Allow-Origin"] == "https://a.test"
     status, _, headers = fetch(one, "GET", "/health", {"Origin": "https://b.test"})
     assert status == 200 and "Access-Control-Allow-Origin" not in headers and headers["Vary"] == "Origin"
+
+
+@pytest.mark.parametrize("first", [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\0\0\0\0", b"{"])
+def test_what_begins_no_request_is_answered_and_closed_at_once(stock, first):
+    one = stock(proxy_flags=["--set", "timeouts.head=0s", "--set", "timeouts.keep_alive=0s"])
+    with socket.create_connection(("127.0.0.1", one.proxy.port), 10 * c.PATIENCE) as client:
+        client.sendall(first)
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 400 ") and b"\r\nConnection: close\r\n" in answer
