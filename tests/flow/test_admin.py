@@ -79,10 +79,11 @@ def test_term_lets_streams_end_and_exits_0(clusters):
     assert pair.proxy.process.wait(5 * c.PATIENCE) == 0
 
 
-def test_a_hang_up_ends_no_engine(lone):
+def test_a_hang_up_opens_an_engines_log_anew_and_ends_nothing(lone):
     engine = lone()
+    engine.log.rename(engine.log.with_suffix(".old"))
     engine.signal(signal.SIGHUP)
-    c.eventually(lambda: "hang-up" in engine.text(), 5, "the engine heard it")
+    c.eventually(engine.log.exists, 5, "the new file")
     assert engine.complete("still here", 4)
 
 
