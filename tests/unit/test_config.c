@@ -293,7 +293,8 @@ START_TEST(refuses_bad_engine_entries)
         {"{weight: 2}", "no url; write url: http://host:port"},
         {"{url: 'ftp://x'}", "bad URL \"ftp://x\""},
         {"{url: 'http://x:99999'}", "bad URL"},
-        {"{url: 'http://x:1', handoff_hosts: nonsense}", "bad handoff_hosts"},
+        {"{url: 'http://x:1', handoff_hosts: 'a b'}", "bad handoff_hosts"},
+        {"{url: 'http://x:1', handoff_hosts: 10.1.0.300}", "bad handoff_hosts"},
         {"{url: 'http://x:1', handoff_hosts: 10.0.0.0/33}",
          "bad handoff_hosts"},
         {"{url: 'http://x:1', handoff_ports: 70000}", "bad handoff_ports"},
@@ -315,11 +316,12 @@ START_TEST(refuses_bad_engine_entries)
 }
 END_TEST
 
-START_TEST(accepts_addresses_and_blocks_as_handoff_hosts)
+START_TEST(accepts_addresses_blocks_and_names_as_handoff_hosts)
 {
     make_good();
     set("pools.0.prefill.engines.0.handoff_hosts",
-        "[10.0.0.1, 10.0.0.0/8, '::1', 'fd00::/8']");
+        "[10.0.0.1, 10.0.0.0/8, '::1', 'fd00::/8', localhost, "
+        "Prefill-0.vllm.svc.]");
     set("pools.0.prefill.engines.0.handoff_ports", "[5600, 5601]");
     ck_assert_msg(config_check(&config, &error) == BT_OK, "%s", error.text);
 }
@@ -502,22 +504,25 @@ START_TEST(ends_well_after_check_and_print)
 }
 END_TEST
 
-HARNESS_MAIN_WITH(
-    "config", setup, teardown, begins_with_the_documented_values,
-    begins_with_the_documented_limits, begins_with_the_documented_deadlines,
-    gives_a_new_pool_its_defaults, reads_a_whole_file,
-    accepts_a_good_pool_of_each_connector,
-    refuses_a_configuration_without_engines,
-    refuses_connectors_that_do_not_fit_the_engines,
-    accepts_prefill_engines_that_connector_none_does_not_ask,
-    keeps_a_handoff_as_long_as_its_connector_unless_set,
-    refuses_decode_alone_where_something_asks_for_it,
-    refuses_what_is_not_built_yet, refuses_baton_without_agents_or_key,
-    refuses_bad_engine_entries, accepts_addresses_and_blocks_as_handoff_hosts,
-    refuses_an_engine_that_stands_there_twice,
-    refuses_a_pool_that_hides_the_next, refuses_bad_addresses,
-    refuses_a_link_that_would_always_die, refuses_secrets_that_others_can_read,
-    describes_one_pool_by_flags,
-    lets_flags_win_over_the_file_wherever_they_stand,
-    refuses_pool_flags_beside_pools_in_the_file, exits_with_two_on_bad_input,
-    ends_well_after_check_and_print)
+HARNESS_MAIN_WITH("config", setup, teardown, begins_with_the_documented_values,
+                  begins_with_the_documented_limits,
+                  begins_with_the_documented_deadlines,
+                  gives_a_new_pool_its_defaults, reads_a_whole_file,
+                  accepts_a_good_pool_of_each_connector,
+                  refuses_a_configuration_without_engines,
+                  refuses_connectors_that_do_not_fit_the_engines,
+                  accepts_prefill_engines_that_connector_none_does_not_ask,
+                  keeps_a_handoff_as_long_as_its_connector_unless_set,
+                  refuses_decode_alone_where_something_asks_for_it,
+                  refuses_what_is_not_built_yet,
+                  refuses_baton_without_agents_or_key,
+                  refuses_bad_engine_entries,
+                  accepts_addresses_blocks_and_names_as_handoff_hosts,
+                  refuses_an_engine_that_stands_there_twice,
+                  refuses_a_pool_that_hides_the_next, refuses_bad_addresses,
+                  refuses_a_link_that_would_always_die,
+                  refuses_secrets_that_others_can_read,
+                  describes_one_pool_by_flags,
+                  lets_flags_win_over_the_file_wherever_they_stand,
+                  refuses_pool_flags_beside_pools_in_the_file,
+                  exits_with_two_on_bad_input, ends_well_after_check_and_print)
