@@ -483,3 +483,88 @@ enum bt_status bt_addr_of_fd(int fd, struct bt_addr *addr_p)
     *addr_p = addr;
     return BT_OK;
 }
+
+/* Where an address keeps its port; NULL: it has none. */
+static in_port_t *port_of(struct bt_addr *addr)
+{
+    if (addr->sa.ss_family == AF_INET) {
+        return &((struct sockaddr_in *)(void *)&addr->sa)->sin_port;
+    }
+    if (addr->sa.ss_family == AF_INET6) {
+        return &((struct sockaddr_in6 *)(void *)&addr->sa)->sin6_port;
+    }
+    return NULL;
+}
+
+/* Port 0 is the port of the socket before where that is free, else any. */
+static enum bt_status listen_beside(struct bt_addr *addr, in_port_t before,
+                                    bool reuse_port, int *fd_p)
+{
+    in_port_t *const port = port_of(addr);
+    const bool is_any = port != NULL && *port == 0;
+    enum bt_status status;
+
+    if (is_any) {
+        *port = before;
+    }
+    status = bt_listen(addr, reuse_port, fd_p);
+    if (is_any && before != 0 && status == BT_ERR_EXISTS) {
+        *port = 0;
+        status = bt_listen(addr, reuse_port, fd_p);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    status = bt_addr_of_fd(*fd_p, addr);
+    if (status != BT_OK) {
+        (void)close(*fd_p);
+    }
+    return status;
+}
+
+/* Is it this host that lacks the address, or its whole family? */
+static bool is_not_here(enum bt_status status)
+{
+    return status == BT_ERR_SYSTEM &&
+           (errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT);
+}
+
+enum bt_status bt_listen_all(const char *text, bool reuse_port,
+                             struct bt_listening *listening_p,
+                             const char **why_p)
+{
+    struct bt_listening found = {.addrs = {.count = 0}};
+    const char *why = "it is no address";
+    struct bt_addrs addrs;
+    enum bt_status status = bt_addrs_parse(text, &addrs, &why);
+    enum bt_status left_out = BT_OK;
+    const size_t count = status == BT_OK ? addrs.count : 0;
+    size_t *const taken = &found.addrs.count;
+    in_port_t before = 0;
+
+    for (size_t i = 0; i < count && status == BT_OK; i++) {
+        const in_port_t *const port = port_of(&addrs.items[i]);
+
+        status = listen_beside(&addrs.items[i], before, reuse_port,
+                               &found.fds[*taken]);
+        if (status == BT_OK) {
+            before = port == NULL ? 0 : *port;
+            found.addrs.items[(*taken)++] = addrs.items[i];
+            continue;
+        }
+        why = strerrordesc_np(errno);
+        if (is_not_here(status)) {
+            left_out = status;
+            status = BT_OK;
+        }
+    }
+    if (status == BT_OK && *taken > 0) {
+        *listening_p = found;
+        return BT_OK;
+    }
+    while (*taken > 0) {
+        (void)close(found.fds[--*taken]);
+    }
+    *why_p = why;
+    return status == BT_OK ? left_out : status;
+}

@@ -244,11 +244,32 @@ START_TEST(a_stale_socket_file_is_replaced_a_live_one_is_not)
 }
 END_TEST
 
+START_TEST(listening_on_all_addresses_is_all_or_nothing)
+{
+    struct bt_listening listening, other;
+    char text[BT_ADDR_TEXT_MAX];
+    const char *why = NULL;
+
+    ck_assert_int_eq(bt_listen_all("127.0.0.1:0", false, &listening, &why),
+                     BT_OK);
+    ck_assert_uint_eq(listening.addrs.count, 1);
+    bt_addr_format(&listening.addrs.items[0], text);
+    ck_assert_int_eq(bt_listen_all(text, false, &other, &why), BT_ERR_EXISTS);
+    ck_assert_str_eq(why, "Address already in use");
+    ck_assert_int_eq(close(listening.fds[0]), 0);
+    ck_assert_int_eq(bt_listen_all(text, false, &other, &why), BT_OK);
+    ck_assert_int_eq(close(other.fds[0]), 0);
+    ck_assert_int_eq(bt_listen_all("nonsense", false, &other, &why),
+                     BT_ERR_SYNTAX);
+    ck_assert_str_eq(why, "it is no address");
+}
+END_TEST
+
 HARNESS_MAIN("net", addresses_read_back_as_written, bad_addresses_are_refused,
              hosts_compare_without_their_ports, urls_are_normalised,
              bad_urls_say_why, a_url_of_an_address_resolves_to_it,
              families_of_a_name_take_turns_and_each_address_stands_once,
              a_name_with_many_addresses_keeps_the_first_ones,
              port_zero_gives_a_free_port_and_a_taken_one_is_told,
-             workers_share_a_port,
+             listening_on_all_addresses_is_all_or_nothing, workers_share_a_port,
              a_stale_socket_file_is_replaced_a_live_one_is_not)
