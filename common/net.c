@@ -473,6 +473,24 @@ err_fd:
     return status;
 }
 
+enum bt_status bt_listen_share(int fd)
+{
+    const int on = 1;
+
+    return setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) == 0
+               ? BT_OK
+               : BT_ERR_SYSTEM;
+}
+
+const char *bt_listen_text(enum bt_status status)
+{
+    if (status == BT_ERR_EXISTS) {
+        return "address already in use";
+    }
+    return status == BT_ERR_SYSTEM ? strerrordesc_np(errno)
+                                   : bt_status_text(status);
+}
+
 enum bt_status bt_addr_of_fd(int fd, struct bt_addr *addr_p)
 {
     struct bt_addr addr = {.len = sizeof(addr.sa)};
@@ -498,7 +516,7 @@ static in_port_t *port_of(struct bt_addr *addr)
 
 /* Port 0 is the port of the socket before where that is free, else any. */
 static enum bt_status listen_beside(struct bt_addr *addr, in_port_t before,
-                                    bool reuse_port, int *fd_p)
+                                    int *fd_p)
 {
     in_port_t *const port = port_of(addr);
     const bool is_any = port != NULL && *port == 0;
@@ -507,10 +525,10 @@ static enum bt_status listen_beside(struct bt_addr *addr, in_port_t before,
     if (is_any) {
         *port = before;
     }
-    status = bt_listen(addr, reuse_port, fd_p);
+    status = bt_listen(addr, false, fd_p);
     if (is_any && before != 0 && status == BT_ERR_EXISTS) {
         *port = 0;
-        status = bt_listen(addr, reuse_port, fd_p);
+        status = bt_listen(addr, false, fd_p);
     }
     if (status != BT_OK) {
         return status;
@@ -529,8 +547,7 @@ static bool is_not_here(enum bt_status status)
            (errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT);
 }
 
-enum bt_status bt_listen_all(const char *text, bool reuse_port,
-                             struct bt_listening *listening_p,
+enum bt_status bt_listen_all(const char *text, struct bt_listening *listening_p,
                              const char **why_p)
 {
     struct bt_listening found = {.addrs = {.count = 0}};
@@ -545,14 +562,13 @@ enum bt_status bt_listen_all(const char *text, bool reuse_port,
     for (size_t i = 0; i < count && status == BT_OK; i++) {
         const in_port_t *const port = port_of(&addrs.items[i]);
 
-        status = listen_beside(&addrs.items[i], before, reuse_port,
-                               &found.fds[*taken]);
+        status = listen_beside(&addrs.items[i], before, &found.fds[*taken]);
         if (status == BT_OK) {
             before = port == NULL ? 0 : *port;
             found.addrs.items[(*taken)++] = addrs.items[i];
             continue;
         }
-        why = strerrordesc_np(errno);
+        why = bt_listen_text(status);
         if (is_not_here(status)) {
             left_out = status;
             status = BT_OK;

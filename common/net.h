@@ -72,11 +72,20 @@ BT_MUST_CHECK enum bt_status bt_url_resolve(const struct bt_url *url,
                                             struct bt_addrs *addrs_p);
 
 /*
- * A non-blocking, close-on-exec listening socket. reuse_port for one socket
- * per worker. An old unix socket file nobody listens on is replaced.
+ * A non-blocking, close-on-exec listening socket. An old unix socket file
+ * nobody listens on is replaced. BT_ERR_EXISTS when the address is served, by
+ * whatever program; reuse_port allows that, where bt_listen_share was called
+ * for the socket that serves it.
  */
 BT_MUST_CHECK enum bt_status bt_listen(const struct bt_addr *addr,
                                        bool reuse_port, int *fd_p);
+/*
+ * Lets further sockets of this user on the address of one that listens. Only
+ * now: a first socket with that option could slip in beside another program's.
+ */
+BT_MUST_CHECK enum bt_status bt_listen_share(int fd);
+/* Why bt_listen failed, from its status and errno. */
+const char *bt_listen_text(enum bt_status status);
 /* Sockets on the addresses of one text, with what they are bound to. */
 struct bt_listening {
     int fds[BT_ADDRS_MAX];
@@ -88,7 +97,7 @@ struct bt_listening {
  * share a port where it is free on all of them. On error nothing is open, and
  * why_p gets the cause, static. BT_ERR_EXISTS: an address is in use.
  */
-BT_MUST_CHECK enum bt_status bt_listen_all(const char *text, bool reuse_port,
+BT_MUST_CHECK enum bt_status bt_listen_all(const char *text,
                                            struct bt_listening *listening_p,
                                            const char **why_p);
 /* The address that fd is bound to. */

@@ -484,6 +484,59 @@ static enum bt_status check_keys(struct check *check,
     return status;
 }
 
+static bool is_token(const char *text)
+{
+    return text[0] != '\0' &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                        "0123456789!#$%&'*+-.^_`|~") == strlen(text);
+}
+
+/* As a browser writes it: scheme and host in lower case, and no path. */
+static bool is_origin(const char *text)
+{
+    const char *const host = strstr(text, "://");
+
+    return strcmp(text, "*") == 0 ||
+           (host != NULL && host != text && host[3] != '\0' &&
+            strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789+-.") ==
+                (size_t)(host - text) &&
+            strspn(host + 3, "abcdefghijklmnopqrstuvwxyz0123456789-._:[]") ==
+                strlen(host + 3));
+}
+
+static enum bt_status check_tokens(struct check *check, const char *name,
+                                   const struct bt_conf_strings *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        at(check, "cors.%s.%zu", name, i);
+        if (!is_token(list->items[i])) {
+            return wrong(check, "bad name \"%.80s\"; write a single word",
+                         list->items[i]);
+        }
+    }
+    return BT_OK;
+}
+
+static enum bt_status check_cors(struct check *check,
+                                 const struct cors_conf *cors)
+{
+    enum bt_status status;
+
+    for (size_t i = 0; i < cors->origins.count; i++) {
+        at(check, "cors.origins.%zu", i);
+        if (!is_origin(cors->origins.items[i])) {
+            return wrong(check,
+                         "bad origin \"%.160s\"; write scheme://host or "
+                         "scheme://host:port in lower case, without a path, "
+                         "or \"*\"",
+                         cors->origins.items[i]);
+        }
+    }
+    status = check_tokens(check, "methods", &cors->methods);
+    return status == BT_OK ? check_tokens(check, "headers", &cors->headers)
+                           : status;
+}
+
 enum bt_status config_check(const struct config *config,
                             struct bt_conf_error *error_p)
 {
@@ -492,6 +545,9 @@ enum bt_status config_check(const struct config *config,
 
     if (status == BT_OK) {
         status = check_pools(&check, config);
+    }
+    if (status == BT_OK) {
+        status = check_cors(&check, &config->cors);
     }
     return status == BT_OK ? check_keys(&check, config) : status;
 }

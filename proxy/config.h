@@ -72,6 +72,14 @@ struct pool_conf {
     struct handoff_conf handoff;
 };
 
+/* Pages of other sites that may call from a browser; no origins: none. */
+struct cors_conf {
+    struct bt_conf_strings origins; /* scheme://host[:port], or "*" */
+    struct bt_conf_strings methods;
+    struct bt_conf_strings headers; /* "*": those that are asked for */
+    uint64_t max_age_ms;
+};
+
 struct config {
     struct bt_conf_strings listen; /* ADDRs */
     char *admin;                   /* ADDR or NULL */
@@ -82,7 +90,7 @@ struct config {
         uint64_t ping_ms;  /* 1 s */
         uint64_t dead_ms;  /* 3 s */
     } agents;
-    int64_t workers;           /* 0: auto, one per CPU */
+    int64_t workers;           /* 0: auto, bt_process_cpus */
     struct bt_conf_list pools; /* struct pool_conf */
     struct {
         uint64_t body, head, target, body_memory, stream_buffer, prefill_answer;
@@ -101,6 +109,7 @@ struct config {
         char *client_keys_file;
         char *engine_key_file;
     } auth;
+    struct cors_conf cors;
     struct {
         int half_close; /* enum half_close */
     } client;

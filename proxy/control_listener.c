@@ -82,11 +82,11 @@ static enum bt_status watch_all(struct control_listener *listener,
 
 enum bt_status control_listener_open(struct control_listener *listener,
                                      struct bt_loop *loop, const char *addr,
-                                     const char *what)
+                                     const char *setting)
 {
     const char *why = "out of memory";
     struct bt_listening found;
-    enum bt_status status = bt_listen_all(addr, false, &found, &why);
+    enum bt_status status = bt_listen_all(addr, &found, &why);
 
     listener->loop = loop;
     bt_timer_init(&listener->rest, loop, on_rested);
@@ -94,7 +94,10 @@ enum bt_status control_listener_open(struct control_listener *listener,
         status = watch_all(listener, &found);
     }
     if (status != BT_OK) {
-        bt_log(BT_LOG_ERROR, what, "cannot listen on %s: %s", addr, why);
+        bt_log(BT_LOG_ERROR, setting,
+               "cannot listen on %s: %s; set another address there, or stop "
+               "what serves this one",
+               addr, why);
         control_listener_close(listener);
     }
     return status;

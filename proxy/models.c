@@ -322,7 +322,7 @@ struct models *models_open(struct worker *worker, struct sink *sink,
         return NULL;
     }
     models->asks = calloc(count + 1, sizeof(*models->asks));
-    bt_buf_append(&models->id, id);
+    bt_http_unescape(id, &models->id);
     if (models->asks == NULL || models->id.failed) {
         free(models->asks);
         bt_buf_fini(&models->id);

@@ -453,6 +453,7 @@ static void set_conn_options(struct worker *worker)
         .body_timeout_ms = config->timeouts.body,
         .write_timeout_ms = config->timeouts.write,
         .keep_alive_ms = config->timeouts.keep_alive,
+        .adds_date = true,
         .half_close_is_gone = config->client.half_close == HALF_CLOSE_LEAVE,
     };
 }

@@ -34,8 +34,9 @@ struct engine {
     struct handoff *handoff;
     struct exchange_env env;
     struct api *api;
-    struct bt_watch *signals[2];
-    int listener; /* -1: none, or the api's */
+    struct bt_watch *signals[4];
+    struct bt_log_file log; /* stderr */
+    int listener;           /* -1: none, or the api's */
     char address[BT_ADDR_TEXT_MAX];
     char url[BT_ADDR_TEXT_MAX + 8];
     char key[KEY_MAX + 8]; /* and the end of its line */
@@ -279,15 +280,20 @@ static void on_signal(void *owner, int number)
 {
     struct engine *const engine = owner;
 
+    if (number == SIGHUP || number == SIGUSR1) {
+        (void)bt_log_file_reopen(&engine->log);
+        return;
+    }
     bt_log(BT_LOG_INFO, NULL, "ends upon signal %d", number);
     bt_loop_stop(engine->loop);
 }
 
 static int open_loop(struct engine *engine)
 {
-    static const int SIGNALS[] = {SIGTERM, SIGINT};
+    static const int SIGNALS[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     enum bt_status status = bt_loop_open(&engine->loop);
 
+    bt_log_file_note(&engine->log, STDERR_FILENO, NULL);
     for (size_t i = 0; i < BT_ARRAY_LEN(SIGNALS) && status == BT_OK; i++) {
         status = bt_signal_open(engine->loop, SIGNALS[i], on_signal, engine,
                                 &engine->signals[i]);
@@ -345,6 +351,7 @@ static void stop(struct engine *engine)
     }
     bt_loop_close(&engine->loop);
     kv_close(&engine->kv);
+    bt_log_file_forget(&engine->log);
     explicit_bzero(engine->key, sizeof(engine->key));
 }
 

@@ -45,6 +45,15 @@ def tolerant_of_libfabric():
     return {"LSAN_OPTIONS": with_file("LSAN_OPTIONS", "libfabric.supp"), "TSAN_OPTIONS": with_file("TSAN_OPTIONS", "libfabric.tsan")}
 
 
+held_ports = []
+
+
+def free_port():
+    """A port that stays the tests' until they end; a cluster's own are given back with it."""
+    held_ports.append(ports.Held())
+    return held_ports[-1].port
+
+
 def eventually(check, within, what):
     """The first true value of check(); fails when `within` seconds passed."""
     pause = threading.Event()
@@ -55,6 +64,11 @@ def eventually(check, within, what):
             return value
         assert time.monotonic() < end, "not within %.1f s: %s" % (within * PATIENCE, what)
         pause.wait(0.02)
+
+
+def window_ms(quiet):
+    """A delay in which the test must act: it stretches as deadlines do."""
+    return int(quiet * PATIENCE)
 
 
 class Process:
@@ -325,8 +339,7 @@ class Relay:
     def __init__(self, to_port):
         self.to_port = to_port
         self.pairs, self.listener, self.lock = [], None, threading.Lock()
-        self.held = ports.Held()
-        self.port = self.held.port
+        self.port = free_port()
         self.heal()
 
     def heal(self):

@@ -22,7 +22,7 @@ def test_metrics_pass_promtool(clusters):
 
 def test_handoffs_show_a_living_handoff_and_then_its_time_line(clusters):
     pair = clusters()
-    pair.d.fault("slow-pull", 800)
+    pair.d.fault("slow-pull", c.window_ms(800))
     stream = c.Stream(pair.proxy.port, dict(model="baton", prompt=words(random.Random(), 600), max_tokens=5))
     live = c.eventually(lambda: [h for h in pair.proxy.handoffs()["live"] if h.get("blocks")], 5, "a live handoff with blocks")[0]
     assert len(live["handoff"]) == 32 and live["tokens"] >= 600 and live["age_ms"] >= 0

@@ -90,7 +90,7 @@ def test_a_queued_request_starts_when_a_leg_closes(stock):
 def test_the_log_of_a_second_attempt_has_no_pull_of_the_first(clusters):
     """The first handoff's pull fails; the second attempt gets no handoff, so D computes by itself."""
     pair = clusters(proxy_flags=[*ONE_WORKER, "--set", "retry.budget=100%"])
-    pair.d.fault("slow-pull", 500)
+    pair.d.fault("slow-pull", c.window_ms(500))
     pair.p.fault("free-early")
     stream = c.Stream(pair.proxy.port, dict(model="baton", prompt=words(random.Random(), 600), max_tokens=8))
     c.eventually(lambda: pair.p.answered() == 1, 10, "prefill has answered")

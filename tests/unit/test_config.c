@@ -254,6 +254,29 @@ START_TEST(refuses_decode_alone_where_something_asks_for_it)
 }
 END_TEST
 
+START_TEST(takes_origins_as_browsers_write_them)
+{
+    static const char *const good[] = {
+        "*", "https://a.test", "http://[::1]:8080", "chrome-extension://abc"};
+    static const char *const bad[] = {"a.test", "https://A.test", "null",
+                                      "https://a.test/", "https://"};
+
+    make_good();
+    for (size_t i = 0; i < BT_ARRAY_LEN(good); i++) {
+        set("cors.origins.0", good[i]);
+        ck_assert_msg(config_check(&config, &error) == BT_OK, "%s", good[i]);
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(bad); i++) {
+        set("cors.origins.0", bad[i]);
+        ck_assert_msg(config_check(&config, &error) != BT_OK, "%s", bad[i]);
+    }
+    set("cors.origins.0", "*");
+    set("cors.headers.0", "X-A, X-B");
+    expect_refusal(
+        "cors.headers.0: bad name \"X-A, X-B\"; write a single word");
+}
+END_TEST
+
 START_TEST(refuses_what_is_not_built_yet)
 {
     make_good();
@@ -504,25 +527,23 @@ START_TEST(ends_well_after_check_and_print)
 }
 END_TEST
 
-HARNESS_MAIN_WITH("config", setup, teardown, begins_with_the_documented_values,
-                  begins_with_the_documented_limits,
-                  begins_with_the_documented_deadlines,
-                  gives_a_new_pool_its_defaults, reads_a_whole_file,
-                  accepts_a_good_pool_of_each_connector,
-                  refuses_a_configuration_without_engines,
-                  refuses_connectors_that_do_not_fit_the_engines,
-                  accepts_prefill_engines_that_connector_none_does_not_ask,
-                  keeps_a_handoff_as_long_as_its_connector_unless_set,
-                  refuses_decode_alone_where_something_asks_for_it,
-                  refuses_what_is_not_built_yet,
-                  refuses_baton_without_agents_or_key,
-                  refuses_bad_engine_entries,
-                  accepts_addresses_blocks_and_names_as_handoff_hosts,
-                  refuses_an_engine_that_stands_there_twice,
-                  refuses_a_pool_that_hides_the_next, refuses_bad_addresses,
-                  refuses_a_link_that_would_always_die,
-                  refuses_secrets_that_others_can_read,
-                  describes_one_pool_by_flags,
-                  lets_flags_win_over_the_file_wherever_they_stand,
-                  refuses_pool_flags_beside_pools_in_the_file,
-                  exits_with_two_on_bad_input, ends_well_after_check_and_print)
+HARNESS_MAIN_WITH(
+    "config", setup, teardown, begins_with_the_documented_values,
+    begins_with_the_documented_limits, begins_with_the_documented_deadlines,
+    gives_a_new_pool_its_defaults, reads_a_whole_file,
+    accepts_a_good_pool_of_each_connector,
+    refuses_a_configuration_without_engines,
+    refuses_connectors_that_do_not_fit_the_engines,
+    accepts_prefill_engines_that_connector_none_does_not_ask,
+    keeps_a_handoff_as_long_as_its_connector_unless_set,
+    refuses_decode_alone_where_something_asks_for_it,
+    takes_origins_as_browsers_write_them, refuses_what_is_not_built_yet,
+    refuses_baton_without_agents_or_key, refuses_bad_engine_entries,
+    accepts_addresses_blocks_and_names_as_handoff_hosts,
+    refuses_an_engine_that_stands_there_twice,
+    refuses_a_pool_that_hides_the_next, refuses_bad_addresses,
+    refuses_a_link_that_would_always_die, refuses_secrets_that_others_can_read,
+    describes_one_pool_by_flags,
+    lets_flags_win_over_the_file_wherever_they_stand,
+    refuses_pool_flags_beside_pools_in_the_file, exits_with_two_on_bad_input,
+    ends_well_after_check_and_print)

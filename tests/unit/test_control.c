@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WAIT_US 10000000u
+#define WAIT_US 30000000u
 
 struct fixture {
     struct config config;

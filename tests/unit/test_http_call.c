@@ -143,7 +143,7 @@ static void open_pool(size_t idle_max, uint64_t idle_ms)
         .parse = {.head_bytes = 8192, .target_bytes = 1024, .fields = 50},
         .idle_max = idle_max,
         .idle_ms = idle_ms,
-        .connect_ms = 2000,
+        .connect_ms = 20000,
         .high_water = 64 * 1024,
     };
 

@@ -216,10 +216,30 @@ START_TEST(workers_share_a_port)
     struct bt_addr addr = addr_of("127.0.0.1:0");
     int first, second;
 
-    ck_assert_int_eq(bt_listen(&addr, true, &first), BT_OK);
+    ck_assert_int_eq(bt_listen(&addr, false, &first), BT_OK);
     ck_assert_int_eq(bt_addr_of_fd(first, &addr), BT_OK);
+    ck_assert_int_eq(bt_listen_share(first), BT_OK);
     ck_assert_int_eq(bt_listen(&addr, true, &second), BT_OK);
     ck_assert_int_eq(close(first), 0);
+    ck_assert_int_eq(close(second), 0);
+}
+END_TEST
+
+START_TEST(a_shared_port_is_no_free_one)
+{
+    struct bt_addr addr = addr_of("127.0.0.1:0");
+    int first, second, other;
+
+    ck_assert_int_eq(bt_listen(&addr, false, &first), BT_OK);
+    ck_assert_int_eq(bt_addr_of_fd(first, &addr), BT_OK);
+    ck_assert_int_eq(bt_listen(&addr, true, &other), BT_ERR_EXISTS);
+    ck_assert_str_eq(bt_listen_text(BT_ERR_EXISTS), "address already in use");
+    ck_assert_int_eq(bt_listen_share(first), BT_OK);
+    ck_assert_int_eq(bt_listen(&addr, true, &second), BT_OK);
+    /* What another program does first. */
+    ck_assert_int_eq(bt_listen(&addr, false, &other), BT_ERR_EXISTS);
+    ck_assert_int_eq(close(first), 0);
+    ck_assert_int_eq(bt_listen(&addr, false, &other), BT_ERR_EXISTS);
     ck_assert_int_eq(close(second), 0);
 }
 END_TEST
@@ -250,17 +270,15 @@ START_TEST(listening_on_all_addresses_is_all_or_nothing)
     char text[BT_ADDR_TEXT_MAX];
     const char *why = NULL;
 
-    ck_assert_int_eq(bt_listen_all("127.0.0.1:0", false, &listening, &why),
-                     BT_OK);
+    ck_assert_int_eq(bt_listen_all("127.0.0.1:0", &listening, &why), BT_OK);
     ck_assert_uint_eq(listening.addrs.count, 1);
     bt_addr_format(&listening.addrs.items[0], text);
-    ck_assert_int_eq(bt_listen_all(text, false, &other, &why), BT_ERR_EXISTS);
-    ck_assert_str_eq(why, "Address already in use");
+    ck_assert_int_eq(bt_listen_all(text, &other, &why), BT_ERR_EXISTS);
+    ck_assert_str_eq(why, "address already in use");
     ck_assert_int_eq(close(listening.fds[0]), 0);
-    ck_assert_int_eq(bt_listen_all(text, false, &other, &why), BT_OK);
+    ck_assert_int_eq(bt_listen_all(text, &other, &why), BT_OK);
     ck_assert_int_eq(close(other.fds[0]), 0);
-    ck_assert_int_eq(bt_listen_all("nonsense", false, &other, &why),
-                     BT_ERR_SYNTAX);
+    ck_assert_int_eq(bt_listen_all("nonsense", &other, &why), BT_ERR_SYNTAX);
     ck_assert_str_eq(why, "it is no address");
 }
 END_TEST
@@ -272,4 +290,5 @@ HARNESS_MAIN("net", addresses_read_back_as_written, bad_addresses_are_refused,
              a_name_with_many_addresses_keeps_the_first_ones,
              port_zero_gives_a_free_port_and_a_taken_one_is_told,
              listening_on_all_addresses_is_all_or_nothing, workers_share_a_port,
+             a_shared_port_is_no_free_one,
              a_stale_socket_file_is_replaced_a_live_one_is_not)
