@@ -357,11 +357,14 @@ enum bt_status bt_url_parse(const char *text, struct bt_url *url_p,
     } else {
         return bad_url("it must begin with http:// or https://", why_p);
     }
-    end = bt_str_find(rest, BT_STR("/"));
-    if (end + 1 < rest.len) {
-        return bad_url("it must have no path behind host and port", why_p);
+    end = strcspn(rest.ptr, "/?#");
+    if (end < rest.len && (rest.ptr[end] != '/' || end + 1 < rest.len)) {
+        return bad_url("nothing may stand behind host and port", why_p);
     }
     rest.len = end;
+    if (bt_str_find(rest, BT_STR("@")) < rest.len) {
+        return bad_url("it may have no user and no password", why_p);
+    }
     if (!split_authority(rest, &host, &port)) {
         return bad_url("host:port is not well-formed", why_p);
     }

@@ -126,6 +126,22 @@ START_TEST(bad_urls_say_why)
 }
 END_TEST
 
+START_TEST(a_url_with_more_than_host_and_port_is_told_so)
+{
+    static const char *const texts[] = {"http://a/b", "http://a:1?b",
+                                        "http://a:1#b", "http://a:1/?b"};
+    struct bt_url url;
+    const char *why = NULL;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(texts); i++) {
+        ck_assert_int_eq(bt_url_parse(texts[i], &url, &why), BT_ERR_SYNTAX);
+        ck_assert_str_eq(why, "nothing may stand behind host and port");
+    }
+    ck_assert_int_eq(bt_url_parse("http://u:p@a:1", &url, &why), BT_ERR_SYNTAX);
+    ck_assert_str_eq(why, "it may have no user and no password");
+}
+END_TEST
+
 START_TEST(a_url_of_an_address_resolves_to_it)
 {
     struct bt_url url;
@@ -285,7 +301,8 @@ END_TEST
 
 HARNESS_MAIN("net", addresses_read_back_as_written, bad_addresses_are_refused,
              hosts_compare_without_their_ports, urls_are_normalised,
-             bad_urls_say_why, a_url_of_an_address_resolves_to_it,
+             bad_urls_say_why, a_url_with_more_than_host_and_port_is_told_so,
+             a_url_of_an_address_resolves_to_it,
              families_of_a_name_take_turns_and_each_address_stands_once,
              a_name_with_many_addresses_keeps_the_first_ones,
              port_zero_gives_a_free_port_and_a_taken_one_is_told,
