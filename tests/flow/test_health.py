@@ -14,7 +14,7 @@ from test_text import words
 
 BODY = {"model": "m", "prompt": "hi", "max_tokens": 5}
 NO_PROBES = ["--set", "timeouts.probe_interval=0s"]
-QUICK_PROBES = ["--set", "timeouts.probe_interval=100ms", "--set", "timeouts.probe=200ms"]
+MANY_PROBES = ["--set", "timeouts.probe_interval=100ms"]
 
 
 def usable(one, engine):
@@ -24,7 +24,7 @@ def usable(one, engine):
 @pytest.mark.parametrize("side", ["prefill", "decode"])
 def test_an_engine_whose_health_is_503_gets_no_request_until_it_is_good(stock, side):
     """A server whose engine died answers everything: /health by 503, requests by 500."""
-    one = stock(prefill=2, decode=2, proxy_flags=QUICK_PROBES)
+    one = stock(prefill=2, decode=2, proxy_flags=MANY_PROBES)
     ill = getattr(one, side)[0]
     script, ill.script = ill.script, lambda r: r.whole({"error": {"message": "EngineCore is dead"}}, 500)
     good, ill.health = ill.health, lambda r: r.whole({}, 503)
@@ -40,7 +40,7 @@ def test_an_engine_whose_health_is_503_gets_no_request_until_it_is_good(stock, s
 @pytest.mark.parametrize("side", ["prefill", "decode"])
 def test_requests_leave_an_engine_that_hangs(stock, side):
     """Three probes without an answer: what waits for the first byte there goes elsewhere, long before its deadline."""
-    one = stock(prefill=2, decode=2, proxy_flags=QUICK_PROBES)
+    one = stock(prefill=2, decode=2, proxy_flags=MANY_PROBES + ["--set", "timeouts.probe=500ms"])
     hung, over = getattr(one, side)[0], threading.Event()
     hung.script = lambda r: over.wait(60)
     hung.health = hung.script
@@ -55,6 +55,7 @@ def test_requests_leave_an_engine_that_hangs(stock, side):
 
 def test_a_request_leaves_a_frozen_prefill_engine_when_its_agent_is_dead(clusters):
     pair = clusters(prefill=2, engine_flags=["--prefill-rate", "500"], proxy_flags=["--workers", "1", "--set", "agents.ping=300ms", "--set", "agents.dead=1s"])
+    c.eventually(lambda: any(len(e.get("paired_with", ())) == 2 for e in pair.proxy.engines()["engines"]), 10, "D is paired with both")
     prompts = [words(random.Random(n), 300) for n in range(2)]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(pair.proxy.complete, p) for p in prompts]
