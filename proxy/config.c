@@ -211,6 +211,19 @@ static bool is_network(const char *text)
             bits <= (is_v4 ? 32 : 128));
 }
 
+/* A host's name: what looks like an address must be one. */
+static bool is_name(const char *text)
+{
+    static const char LETTERS[] = "abcdefghijklmnopqrstuvwxyz"
+                                  "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    const char *const dot = strrchr(text, '.');
+    const char *const last = dot == NULL ? text : dot + 1;
+
+    return text[0] != '\0' && text[0] != '.' &&
+           strspn(text, LETTERS) == strlen(text) &&
+           (last[0] == '\0' || strspn(last, "0123456789") != strlen(last));
+}
+
 /* --- checks of engines and pools --- */
 
 static enum bt_status check_url(struct check *check,
@@ -244,10 +257,11 @@ static enum bt_status check_engine(struct check *check,
          i++) {
         const char *const host = engine->handoff_hosts.items[i];
 
-        if (!is_network(host)) {
+        if (!is_network(host) && !is_name(host)) {
             status = wrong(check,
-                           "bad handoff_hosts \"%.80s\"; write an address or "
-                           "a block such as 10.1.0.0/16",
+                           "bad handoff_hosts \"%.80s\"; write an address, a "
+                           "block such as 10.1.0.0/16, or a name as the "
+                           "engine spells it",
                            host);
         }
     }

@@ -41,7 +41,7 @@ enum half_close {
 
 struct engine_conf {
     char *url;
-    struct bt_conf_strings handoff_hosts; /* addresses or CIDR */
+    struct bt_conf_strings handoff_hosts; /* addresses, CIDR, names */
     struct bt_conf_strings handoff_ports; /* numbers; empty: any */
     int64_t weight;
     int64_t max_in_flight; /* 0: no limit */

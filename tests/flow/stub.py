@@ -93,6 +93,7 @@ class Server(http.server.ThreadingHTTPServer):
 class Stub:
     def __init__(self, script):
         self.script, self.seen, self.lock = script, [], threading.Lock()
+        self.health = lambda request: request.whole({})
         stub = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -103,7 +104,12 @@ class Stub:
                 pass
 
             def do_GET(self):
-                Request(self, b"").whole({"object": "list", "data": [{"id": "m", "object": "model"}]})
+                request = Request(self, b"")
+                if self.path == "/health":
+                    with contextlib.suppress(ConnectionError):
+                        stub.health(request)
+                else:
+                    request.whole({"object": "list", "data": [{"id": "m", "object": "model"}]})
 
             def do_POST(self):
                 request = Request(self, self.rfile.read(int(self.headers.get("content-length", 0))))

@@ -316,7 +316,8 @@ START_TEST(refuses_bad_engine_entries)
         {"{weight: 2}", "no url; write url: http://host:port"},
         {"{url: 'ftp://x'}", "bad URL \"ftp://x\""},
         {"{url: 'http://x:99999'}", "bad URL"},
-        {"{url: 'http://x:1', handoff_hosts: nonsense}", "bad handoff_hosts"},
+        {"{url: 'http://x:1', handoff_hosts: 'a b'}", "bad handoff_hosts"},
+        {"{url: 'http://x:1', handoff_hosts: 10.1.0.300}", "bad handoff_hosts"},
         {"{url: 'http://x:1', handoff_hosts: 10.0.0.0/33}",
          "bad handoff_hosts"},
         {"{url: 'http://x:1', handoff_ports: 70000}", "bad handoff_ports"},
@@ -338,11 +339,12 @@ START_TEST(refuses_bad_engine_entries)
 }
 END_TEST
 
-START_TEST(accepts_addresses_and_blocks_as_handoff_hosts)
+START_TEST(accepts_addresses_blocks_and_names_as_handoff_hosts)
 {
     make_good();
     set("pools.0.prefill.engines.0.handoff_hosts",
-        "[10.0.0.1, 10.0.0.0/8, '::1', 'fd00::/8']");
+        "[10.0.0.1, 10.0.0.0/8, '::1', 'fd00::/8', localhost, "
+        "Prefill-0.vllm.svc.]");
     set("pools.0.prefill.engines.0.handoff_ports", "[5600, 5601]");
     ck_assert_msg(config_check(&config, &error) == BT_OK, "%s", error.text);
 }
@@ -537,7 +539,7 @@ HARNESS_MAIN_WITH(
     refuses_decode_alone_where_something_asks_for_it,
     takes_origins_as_browsers_write_them, refuses_what_is_not_built_yet,
     refuses_baton_without_agents_or_key, refuses_bad_engine_entries,
-    accepts_addresses_and_blocks_as_handoff_hosts,
+    accepts_addresses_blocks_and_names_as_handoff_hosts,
     refuses_an_engine_that_stands_there_twice,
     refuses_a_pool_that_hides_the_next, refuses_bad_addresses,
     refuses_a_link_that_would_always_die, refuses_secrets_that_others_can_read,
