@@ -6,6 +6,7 @@
 
 #include "proxy/exchange.h"
 #include "proxy/models.h"
+#include "proxy/quota.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -34,10 +35,8 @@ struct client {
     struct models *models;
     struct bt_buf unsent; /* body bytes of this turn, one write */
     struct bt_deferred flush;
-    bool is_full;     /* the connection is above high water */
-    bool is_answered; /* the current request was refused or served here */
-    uint64_t content_length;
-    bool has_length;
+    bool is_full;        /* the connection is above high water */
+    struct quota *quota; /* of its address; NULL: no limit */
     char peer[BT_ADDR_TEXT_MAX];
 };
 
@@ -193,7 +192,6 @@ static void answer(struct client *client, const struct bt_http_head *head,
     if (id.len > 0) {
         bt_http_write_field(&lines, BT_STR("X-Request-Id"), id);
     }
-    client->is_answered = true;
     stats_code(client->worker->metrics, code);
     if (lines.failed || body->failed) {
         bt_http_conn_answer_cut(client->conn);
@@ -388,11 +386,12 @@ static enum fault fill_exchange(struct exchange *x,
     case BT_ERR_TIMEOUT:
         return FAULT_OVERLOADED;
     }
-    if (head->framing == BT_HTTP_LENGTH &&
-        exchange_reserve_body(x, head->content_length) != BT_OK) {
+    if (x->arena.failed) {
         return FAULT_OVERLOADED;
     }
-    return x->arena.failed ? FAULT_OVERLOADED : FAULT_NONE;
+    return head->framing == BT_HTTP_LENGTH
+               ? exchange_reserve_body(x, head->content_length)
+               : FAULT_NONE;
 }
 
 static void open_exchange(struct client *client,
@@ -409,19 +408,17 @@ static void open_exchange(struct client *client,
         return;
     }
     client->exchange = x;
+    x->quota = client->quota;
     memcpy(x->peer, client->peer, sizeof(x->peer));
     fault = fill_exchange(x, head, &twice);
     if (fault != FAULT_NONE) {
-        client->is_answered = true;
         exchange_refuse(x, fault, 0, bt_str_of(twice));
         return;
     }
-    client->has_length =
-        head->framing == BT_HTTP_LENGTH && head->content_length > 0;
-    client->content_length = client->has_length ? head->content_length : 0;
     if (head->framing != BT_HTTP_NO_BODY) {
-        bt_http_conn_read_body(
-            client->conn, client->has_length ? bt_buf_tail(&x->body) : NULL);
+        bt_http_conn_read_body(client->conn, head->framing == BT_HTTP_LENGTH
+                                                 ? bt_buf_tail(&x->body)
+                                                 : NULL);
     }
 }
 
@@ -430,9 +427,7 @@ static void on_head(void *owner, const struct bt_http_head *head)
     struct client *const client = owner;
     const enum path path = path_of(head->path);
 
-    client->is_answered = false;
     client->is_full = false;
-    client->has_length = false;
     if (check_head(client, head, path)) {
         return;
     }
@@ -447,7 +442,6 @@ static void on_head(void *owner, const struct bt_http_head *head)
         return;
     case PATH_MODELS:
     case PATH_MODEL:
-        client->is_answered = true;
         client->models =
             models_open(client->worker, &client->sink,
                         path == PATH_MODEL ? bt_str_span(head->path.ptr + 11,
@@ -473,19 +467,17 @@ static void on_body(void *owner, struct bt_str bytes)
     struct client *const client = owner;
     struct exchange *const x = client->exchange;
     const uint64_t limit = client->worker->config->limits.body;
+    enum fault fault;
 
     if (x == NULL) {
         return;
     }
-    if (limit > 0 && x->body.len + bytes.len > limit) {
-        exchange_refuse(x, FAULT_BODY_TOO_LARGE, 0, (struct bt_str){0});
-        return;
+    fault = limit > 0 && x->body.len + bytes.len > limit
+                ? FAULT_BODY_TOO_LARGE
+                : exchange_take_body(x, bytes);
+    if (fault != FAULT_NONE) {
+        exchange_refuse(x, fault, 0, (struct bt_str){0});
     }
-    if (exchange_reserve_body(x, bytes.len) != BT_OK) {
-        exchange_refuse(x, FAULT_OVERLOADED, 0, (struct bt_str){0});
-        return;
-    }
-    bt_buf_append(&x->body, bytes);
 }
 
 static void on_request(void *owner)
@@ -493,13 +485,9 @@ static void on_request(void *owner)
     struct client *const client = owner;
     const struct exchange_event event = {.kind = XE_START};
 
-    if (client->exchange == NULL) {
-        return;
+    if (client->exchange != NULL) {
+        exchange_on(client->exchange, &event);
     }
-    if (client->has_length) {
-        bt_buf_commit(&client->exchange->body, (size_t)client->content_length);
-    }
-    exchange_on(client->exchange, &event);
 }
 
 static void tell(struct client *client, enum exchange_event_kind kind)
@@ -573,6 +561,7 @@ static void bury(struct client *client)
         client->next->prev = client->prev;
     }
     worker->client_count--;
+    quota_leave(client->quota);
     stats_add(worker->metrics, STAT_CONNECTIONS, -1);
     bt_loop_bury(worker->loop, &client->grave, destroy);
     worker_check_idle(worker);
@@ -596,19 +585,22 @@ static const struct bt_http_conn_events EVENTS = {
     .on_closed = on_closed,
 };
 
-void client_open(struct worker *worker, int fd)
+void client_open(struct worker *worker, int fd, struct quota *quota)
 {
     struct client *const client = calloc(1, sizeof(*client));
 
     if (client == NULL) {
         (void)close(fd);
+        quota_leave(quota);
         return;
     }
     client->worker = worker;
+    client->quota = quota;
     client->sink.ops = &SINK_OPS;
     client->flush.on_run = on_flush;
     if (bt_http_conn_open(worker->loop, fd, &worker->conn_options, &EVENTS,
                           client, &client->conn) != BT_OK) {
+        quota_leave(quota);
         free(client);
         return;
     }

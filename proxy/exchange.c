@@ -21,6 +21,7 @@
 
 #include "common/log.h"
 #include "proxy/attempt.h"
+#include "proxy/quota.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,6 +33,7 @@
 #define LINGER_MS      250
 #define REPORT_MS      250
 #define ERROR_BODY_MAX (1 * BT_MIB)
+#define BODY_AHEAD     (16 * BT_KIB)
 
 static const char *const STATE_NAMES[] = {
     [XS_NEW] = "new",       [XS_WAIT] = "wait",       [XS_PREFILL] = "prefill",
@@ -57,30 +59,58 @@ static uint64_t now_ms(const struct exchange *x)
 
 /* --- memory of the body --- */
 
-enum bt_status exchange_reserve_body(struct exchange *x, uint64_t size)
+static enum fault charge_body(struct exchange *x, uint64_t total)
 {
     struct program *const program = x->worker->program;
     const uint64_t limit = x->worker->config->limits.body_memory;
-    const uint64_t needed = x->body.len + size;
-    uint64_t cap = needed;
-    uint64_t more;
+    const uint64_t more = total - x->charged;
 
-    if (needed <= x->charged) {
-        return BT_OK;
+    if (!quota_charge(x->quota, more)) {
+        return FAULT_CLIENT_LIMIT;
     }
-    if (x->charged > 0 && cap < x->charged * 2) {
-        cap = x->charged * 2; /* a chunked body grows by doubling */
-    }
-    more = cap - x->charged;
     if (atomic_fetch_add(&program->body_bytes, more) + more > limit &&
         limit > 0) {
         atomic_fetch_sub(&program->body_bytes, more);
-        return BT_ERR_LIMIT;
+        quota_return(x->quota, more);
+        return FAULT_OVERLOADED;
     }
-    x->charged = cap;
+    x->charged = total;
     stats_add(x->worker->metrics, STAT_BODY_BYTES, (int64_t)more);
-    return bt_buf_reserve(&x->body, (size_t)(cap - x->body.len)) ? BT_OK
-                                                                 : BT_ERR_NOMEM;
+    return FAULT_NONE;
+}
+
+enum fault exchange_reserve_body(struct exchange *x, uint64_t size)
+{
+    if (!bt_buf_reserve(&x->body, (size_t)size)) {
+        return FAULT_OVERLOADED;
+    }
+    return charge_body(x, size < BODY_AHEAD ? size : BODY_AHEAD);
+}
+
+enum fault exchange_take_body(struct exchange *x, struct bt_str bytes)
+{
+    const bool is_there = bytes.ptr == bt_buf_tail(&x->body);
+    const uint64_t total = x->body.len + bytes.len;
+    enum fault fault = FAULT_NONE;
+
+    if (!is_there && !bt_buf_reserve(&x->body, bytes.len)) {
+        return FAULT_OVERLOADED;
+    }
+    if (total > x->charged) {
+        const uint64_t ahead = total + BODY_AHEAD;
+
+        fault = charge_body(x, ahead < x->body.cap ? ahead : x->body.cap);
+        fault = fault == FAULT_NONE ? fault : charge_body(x, total);
+    }
+    if (fault != FAULT_NONE) {
+        return fault;
+    }
+    if (is_there) {
+        bt_buf_commit(&x->body, bytes.len);
+    } else {
+        bt_buf_append(&x->body, bytes);
+    }
+    return FAULT_NONE;
 }
 
 static void drop_body(struct exchange *x)
@@ -88,6 +118,7 @@ static void drop_body(struct exchange *x)
     bt_buf_fini(&x->body);
     if (x->charged > 0) {
         atomic_fetch_sub(&x->worker->program->body_bytes, x->charged);
+        quota_return(x->quota, x->charged);
         stats_add(x->worker->metrics, STAT_BODY_BYTES, -(int64_t)x->charged);
         x->charged = 0;
     }

@@ -79,6 +79,7 @@ struct exchange {
     uint64_t tokens;
     char inner_id[33];
     char peer[BT_ADDR_TEXT_MAX];
+    struct quota *quota; /* of the client's address; NULL: no limit */
 
     /* the route */
     enum route_reason reason;
@@ -133,11 +134,18 @@ void exchange_on(struct exchange *x, const struct exchange_event *event);
 void exchange_abort(struct exchange *x);
 
 /*
- * Memory for the body's next `size` bytes: charged to the program.
- * BT_ERR_LIMIT when all bodies together are over, BT_ERR_NOMEM.
+ * Room at the body's tail for `size` bytes that are announced. Only a small
+ * head start is charged. Errors as of exchange_take_body.
  */
-BT_MUST_CHECK enum bt_status exchange_reserve_body(struct exchange *x,
-                                                   uint64_t size);
+BT_MUST_CHECK enum fault exchange_reserve_body(struct exchange *x,
+                                               uint64_t size);
+/*
+ * Bytes of the body came: they are charged, and appended unless they lie at
+ * the tail already. FAULT_OVERLOADED when all bodies together are too much (or
+ * memory is out), FAULT_CLIENT_LIMIT when those of the client's address are.
+ */
+BT_MUST_CHECK enum fault exchange_take_body(struct exchange *x,
+                                            struct bt_str bytes);
 
 /* --- between exchange.c and attempt.c --- */
 

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/process.h"
 #include "proxy/access_log.h"
+#include "proxy/quota.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -243,6 +244,19 @@ static enum bt_status open_loop(struct program_run *run)
     return status;
 }
 
+static enum bt_status open_quotas(struct program *program)
+{
+    const size_t connections =
+        (size_t)program->config->limits.client_connections;
+    const uint64_t bytes = program->config->limits.client_body_memory;
+
+    if (connections == 0 && bytes == 0) {
+        return BT_OK;
+    }
+    program->quotas = quotas_open(connections, bytes);
+    return program->quotas == NULL ? BT_ERR_NOMEM : BT_OK;
+}
+
 static enum bt_status build(struct program_run *run)
 {
     struct program *const program = &run->program;
@@ -264,6 +278,9 @@ static enum bt_status build(struct program_run *run)
     }
     if (status == BT_OK) {
         limit_connections(run);
+        status = open_quotas(program);
+    }
+    if (status == BT_OK) {
         status = bind_all(run);
     }
     if (status == BT_OK) {
@@ -394,6 +411,7 @@ void program_close(struct program_run **run)
     close_sockets(dead);
     registry_close(&dead->program.registry);
     auth_close(&dead->program.auth);
+    quotas_close(&dead->program.quotas);
     if (dead->program.access_fd > STDERR_FILENO) {
         (void)close(dead->program.access_fd);
     }

@@ -368,6 +368,7 @@ static void set_conn_options(struct worker *worker)
 {
     const struct config *const config = worker->config;
 
+    bt_http_idle_init(&worker->idle);
     worker->conn_options = (struct bt_http_conn_options){
         .parse = {.head_bytes = (size_t)config->limits.head,
                   .target_bytes = (size_t)config->limits.target,
@@ -375,9 +376,12 @@ static void set_conn_options(struct worker *worker)
         .high_water = (size_t)config->limits.stream_buffer,
         .head_timeout_ms = config->timeouts.head,
         .body_timeout_ms = config->timeouts.body,
+        .body_rate = config->limits.body_rate,
+        .body_idle_ms = config->timeouts.body_idle,
         .write_timeout_ms = config->timeouts.write,
         .keep_alive_ms = config->timeouts.keep_alive,
         .half_close_is_gone = config->client.half_close == HALF_CLOSE_LEAVE,
+        .idle = &worker->idle,
     };
 }
 

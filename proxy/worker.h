@@ -23,6 +23,8 @@ struct client;
 struct exchange;
 struct listener;
 struct models;
+struct quota;
+struct quotas;
 
 /* What all threads share. */
 struct program {
@@ -33,6 +35,7 @@ struct program {
     uint64_t boot;
     int access_fd;          /* -1: no access log */
     size_t connections_max; /* clients of one worker; 0: no limit */
+    struct quotas *quotas;  /* of clients' addresses; NULL: no limits */
     atomic_bool is_draining;
     atomic_ullong body_bytes;   /* of all request bodies */
     struct bt_mailbox *mailbox; /* of the main thread: workers that ended */
@@ -55,7 +58,8 @@ struct worker {
     struct listener *listeners;
     struct client *clients;
     size_t client_count;
-    struct models *models; /* calls for the list of models */
+    struct bt_http_idle idle; /* clients' connections */
+    struct models *models;    /* calls for the list of models */
     struct exchange *buckets[WORKER_BUCKETS];
     size_t exchange_count; /* with a client */
     size_t tail_count;     /* without */
