@@ -135,3 +135,25 @@ def test_one_address_has_its_limits_where_they_are_set(none):
     assert one.proxy.metric("baton_faults_total", fault="client_limit") == 1
     for s in held:
         s.close()
+
+
+def test_admin_clients_that_do_not_read_keep_neither_links_nor_other_admin_clients_waiting(clusters):
+    one = clusters(proxy_flags=flags(agents__ping="100ms", agents__dead="1s"))
+    with contextlib.ExitStack() as held:
+        for i in range(128):  # so that /handoffs has its full length
+            one.proxy.complete("x%d " % i, max_tokens=1)
+        before, ask = one.proxy.rss(), b"GET /handoffs HTTP/1.1\r\nHost: a\r\n\r\n"
+        idle = held.enter_context(connect(one.proxy.admin, HEALTH))
+        assert answer(idle).startswith(b"HTTP/1.1 200 ")
+        size = len(json.dumps(one.proxy.handoffs()))
+        for _ in range(62):
+            s = held.enter_context(connect(one.proxy.admin, rcvbuf=4096))
+            s.setblocking(False)
+            s.send(ask * 500)
+        c.eventually(lambda: one.proxy.handoffs()["recent"], 5, "another client gets its answer")
+        c.eventually(lambda: one.proxy.cpu_seconds() > 1, 30, "the proxy was at work")
+        assert one.proxy.metric("baton_agent_links_lost_total") == 0
+        assert one.proxy.rss() - before < 64 * 4 * size
+        busy = [held.enter_context(connect(one.proxy.admin, b"GET /he")) for _ in range(3)]
+        assert answer(idle) == b"" and answer(busy[-1]).startswith(b"HTTP/1.1 503 ")
+    c.eventually(lambda: one.proxy.metric("baton_admin_connections_refused_total") == 1, 5, "it is counted")
