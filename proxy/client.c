@@ -340,7 +340,8 @@ static bool check_room(struct client *client, const struct bt_http_head *head)
     const uint64_t limit = config->limits.body;
 
     if (config->limits.in_flight > 0 &&
-        client->worker->exchange_count >= (size_t)config->limits.in_flight) {
+        client->worker->exchange_count + models_count(client->worker) >=
+            (size_t)config->limits.in_flight) {
         refuse_plain(client, head, FAULT_TOO_MANY);
         return true;
     }
@@ -422,6 +423,19 @@ static void open_exchange(struct client *client,
     }
 }
 
+static void open_models(struct client *client, const struct bt_http_head *head,
+                        enum path path)
+{
+    client->models =
+        models_open(client->worker, &client->sink,
+                    path == PATH_MODEL
+                        ? bt_str_span(head->path.ptr + 11, head->path.len - 11)
+                        : (struct bt_str){0});
+    if (client->models == NULL) {
+        refuse_plain(client, head, FAULT_OVERLOADED);
+    }
+}
+
 static void on_head(void *owner, const struct bt_http_head *head)
 {
     struct client *const client = owner;
@@ -442,13 +456,8 @@ static void on_head(void *owner, const struct bt_http_head *head)
         return;
     case PATH_MODELS:
     case PATH_MODEL:
-        client->models =
-            models_open(client->worker, &client->sink,
-                        path == PATH_MODEL ? bt_str_span(head->path.ptr + 11,
-                                                         head->path.len - 11)
-                                           : (struct bt_str){0});
-        if (client->models == NULL) {
-            refuse_plain(client, head, FAULT_OVERLOADED);
+        if (!check_room(client, head)) {
+            open_models(client, head, path);
         }
         return;
     case PATH_COMPLETIONS:

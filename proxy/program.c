@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/process.h"
 #include "proxy/access_log.h"
+#include "proxy/models.h"
 #include "proxy/quota.h"
 
 #include <errno.h>
@@ -244,12 +245,16 @@ static enum bt_status open_loop(struct program_run *run)
     return status;
 }
 
-static enum bt_status open_quotas(struct program *program)
+static enum bt_status open_shared(struct program *program)
 {
     const size_t connections =
         (size_t)program->config->limits.client_connections;
     const uint64_t bytes = program->config->limits.client_body_memory;
 
+    program->models = models_book_open(program->registry->engine_count);
+    if (program->models == NULL) {
+        return BT_ERR_NOMEM;
+    }
     if (connections == 0 && bytes == 0) {
         return BT_OK;
     }
@@ -278,7 +283,7 @@ static enum bt_status build(struct program_run *run)
     }
     if (status == BT_OK) {
         limit_connections(run);
-        status = open_quotas(program);
+        status = open_shared(program);
     }
     if (status == BT_OK) {
         status = bind_all(run);
@@ -412,6 +417,7 @@ void program_close(struct program_run **run)
     registry_close(&dead->program.registry);
     auth_close(&dead->program.auth);
     quotas_close(&dead->program.quotas);
+    models_book_close(&dead->program.models);
     if (dead->program.access_fd > STDERR_FILENO) {
         (void)close(dead->program.access_fd);
     }

@@ -246,11 +246,11 @@ static void stop_now(struct worker *worker)
 {
     worker->is_draining = true;
     listener_close_all(worker);
-    models_abort(worker);
     abort_exchanges(worker);
     while (worker->clients != NULL) {
         client_abort(worker->clients);
     }
+    models_close(worker);
     bt_loop_stop(worker->loop);
 }
 

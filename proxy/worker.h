@@ -22,7 +22,8 @@
 struct client;
 struct exchange;
 struct listener;
-struct models;
+struct desk;
+struct models_book;
 struct quota;
 struct quotas;
 
@@ -33,9 +34,10 @@ struct program {
     struct control *control;
     struct auth *auth;
     uint64_t boot;
-    int access_fd;          /* -1: no access log */
-    size_t connections_max; /* clients of one worker; 0: no limit */
-    struct quotas *quotas;  /* of clients' addresses; NULL: no limits */
+    int access_fd;              /* -1: no access log */
+    size_t connections_max;     /* clients of one worker; 0: no limit */
+    struct models_book *models; /* the list of models */
+    struct quotas *quotas;      /* of clients' addresses; NULL: no limits */
     atomic_bool is_draining;
     atomic_ullong body_bytes;   /* of all request bodies */
     struct bt_mailbox *mailbox; /* of the main thread: workers that ended */
@@ -59,7 +61,7 @@ struct worker {
     struct client *clients;
     size_t client_count;
     struct bt_http_idle idle; /* clients' connections */
-    struct models *models;    /* calls for the list of models */
+    struct desk *models; /* who wait for the list of models; NULL: none did */
     struct exchange *buckets[WORKER_BUCKETS];
     size_t exchange_count; /* with a client */
     size_t tail_count;     /* without */

@@ -73,6 +73,7 @@ def decode_answer(request):
 class Stub:
     def __init__(self, script):
         self.script, self.seen, self.lock = script, [], threading.Lock()
+        self.on_get = lambda request: request.whole({"object": "list", "data": [{"id": "m", "object": "model"}]})
         stub = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -83,7 +84,7 @@ class Stub:
                 pass
 
             def do_GET(self):
-                Request(self, b"").whole({"object": "list", "data": [{"id": "m", "object": "model"}]})
+                stub.on_get(Request(self, b""))
 
             def do_POST(self):
                 request = Request(self, self.rfile.read(int(self.headers.get("content-length", 0))))

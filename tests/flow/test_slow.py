@@ -7,6 +7,7 @@ import threading
 import pytest
 
 import cluster as c
+import stub
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 BODY = b'{"model":"m","prompt":"hi"}'
@@ -157,3 +158,81 @@ def test_admin_clients_that_do_not_read_keep_neither_links_nor_other_admin_clien
         busy = [held.enter_context(connect(one.proxy.admin, b"GET /he")) for _ in range(3)]
         assert answer(idle) == b"" and answer(busy[-1]).startswith(b"HTTP/1.1 503 ")
     c.eventually(lambda: one.proxy.metric("baton_admin_connections_refused_total") == 1, 5, "it is counted")
+
+
+class Models:
+    """What a stub's GET /v1/models does: counts, and waits at the gate."""
+
+    def __init__(self, stub, name):
+        self.count, self.name, self.gate = 0, name, threading.Event()
+        stub.on_get = self.on_get
+
+    def on_get(self, request):
+        if request.path == "/v1/models":
+            self.count += 1
+            self.gate.wait(10)
+        request.whole({"object": "list", "data": [{"id": self.name, "object": "model"}, {"id": "shared"}]})
+
+
+def in_threads(count, call):
+    """Starts count calls at once; the function waits for all and gives what they returned."""
+    got = []
+    threads = [threading.Thread(target=lambda: got.append(call())) for _ in range(count)]
+    for t in threads:
+        t.start()
+
+    def wait():
+        for t in threads:
+            t.join()
+        return got
+    return wait
+
+
+def test_the_list_of_models_costs_one_round_of_calls_for_all_who_ask(stock):
+    one = stock(prefill=0, decode=2, connector="none", proxy_flags=["--workers", "2", *flags(limits__in_flight=10, pools__0__decode__engines__0__max_in_flight=1)])
+    a, b = Models(one.decode[0], "a"), Models(one.decode[1], "b")
+    wait = in_threads(10, lambda: one.proxy.get("/v1/models"))
+    c.eventually(lambda: one.proxy.metric("baton_requests_in_flight") == 10, 5, "all ask, and are counted")
+    c.eventually(lambda: sum(e["in_flight"] for e in one.proxy.engines()["engines"]) == 2, 5, "one call at each engine, counted")
+    a.gate.set()
+    b.gate.set()
+    answers = wait()
+    assert all(status == 200 and [m["id"] for m in body["data"]] == ["a", "shared", "b"] for status, body, _ in answers)
+    assert (a.count, b.count) == (1, 1)
+
+    release = threading.Event()
+    one.decode[0].script = one.decode[1].script = lambda request: (release.wait(20), stub.decode_answer(request))
+    waits = []
+    while one.proxy.engines()["engines"][0]["in_flight"] == 0:  # until the first engine is full
+        assert len(waits) < 9
+        waits.append(in_threads(1, lambda: one.proxy.ask(body={"model": "m", "prompt": "x"})))
+        c.eventually(lambda: sum(e["in_flight"] for e in one.proxy.engines()["engines"]) == len(waits), 5, "it is at an engine")
+
+    def asked_anew():
+        status, body, _ = one.proxy.get("/v1/models")
+        assert status == 200 and [m["id"] for m in body["data"]] == ["a", "shared", "b"]
+        return b.count == 2
+    c.eventually(asked_anew, 5, "the list grows old and is asked anew")
+    assert a.count == 1  # full: its last list stands
+    status, body, _ = one.proxy.get("/v1/models/a")
+    assert (status, body["id"]) == (200, "a") and one.proxy.get("/v1/models/none")[0] == 404
+    release.set()
+    assert all(wait()[0][0] == 200 for wait in waits)
+    for e in one.decode:
+        e.on_get = lambda request: request.cut()
+    c.eventually(lambda: one.proxy.get("/v1/models")[0] == 503, 5, "no engine answers")
+    Models(one.decode[1], "again").gate.set()
+    c.eventually(lambda: one.proxy.get("/v1/models")[0] == 200, 0.9, "an error is not told for long")
+
+
+def test_who_asks_for_models_takes_a_place_like_any_request(stock):
+    one = stock(prefill=0, connector="none", proxy_flags=[*ONE_WORKER, *flags(limits__in_flight=2)])
+    models = Models(one.d, "a")
+    wait = in_threads(2, lambda: one.proxy.get("/v1/models"))
+    c.eventually(lambda: one.proxy.metric("baton_requests_in_flight") == 2, 5, "both wait")
+    status, body, _ = one.proxy.get("/v1/models")
+    assert (status, body["error"]["code"]) == (503, "too_many_requests")
+    assert one.proxy.ask(body={"model": "m", "prompt": "x"})[0] == 503
+    models.gate.set()
+    assert all(status == 200 for status, _, _ in wait())
+    c.eventually(lambda: one.proxy.metric("baton_requests_in_flight") == 0, 5, "their places are free")
