@@ -32,6 +32,7 @@ struct client {
     struct bt_http_conn *conn;
     struct sink sink;
     struct exchange *exchange; /* NULL: none, or it needs us no more */
+    uint64_t sending; /* the one whose answer is not all sent; 0: none */
     struct models *models;
     struct bt_buf unsent; /* body bytes of this turn, one write */
     struct bt_deferred flush;
@@ -47,14 +48,26 @@ static struct client *client_of(struct sink *sink)
     return bt_container_of(sink, struct client, sink);
 }
 
+/* Its answer is given. What it leaves unsent will be told once more. */
+static void let_go(struct client *client)
+{
+    struct exchange *const x = client->exchange;
+
+    client->exchange = NULL;
+    client->models = NULL;
+    if (x != NULL && bt_http_conn_unsent(client->conn) > 0) {
+        x->is_unsent = true;
+        client->sending = x->id;
+    }
+}
+
 static void sink_answer(struct sink *sink, unsigned code, struct bt_str fields,
                         struct bt_str body)
 {
     struct client *const client = client_of(sink);
 
-    client->exchange = NULL;
-    client->models = NULL;
     bt_http_conn_answer(client->conn, code, fields, body);
+    let_go(client);
 }
 
 static void sink_head(struct sink *sink, unsigned code, struct bt_str fields)
@@ -120,20 +133,19 @@ static void sink_end(struct sink *sink)
 {
     struct client *const client = client_of(sink);
 
-    client->exchange = NULL;
     bt_deferred_clear(&client->flush);
     bt_http_conn_answer_last(client->conn, bt_buf_str(&client->unsent));
     bt_buf_clear(&client->unsent);
+    let_go(client);
 }
 
 static void sink_cut(struct sink *sink)
 {
     struct client *const client = client_of(sink);
 
-    client->exchange = NULL;
-    client->models = NULL;
     flush(client);
     bt_http_conn_answer_cut(client->conn);
+    let_go(client);
 }
 
 static const struct sink_ops SINK_OPS = {
@@ -499,33 +511,41 @@ static void on_request(void *owner)
     }
 }
 
-static void tell(struct client *client, enum exchange_event_kind kind)
+/* The exchange that waits for this client, if any: it is being answered, or
+ * its answer is being sent. */
+static struct exchange *exchange_of(struct client *client)
 {
-    const struct exchange_event event = {.kind = kind};
-
-    if (client->exchange != NULL) {
-        exchange_on(client->exchange, &event);
-    }
+    return client->exchange != NULL || client->sending == 0
+               ? client->exchange
+               : worker_find(client->worker, client->sending);
 }
 
 static void on_room(void *owner)
 {
     struct client *const client = owner;
+    struct exchange *const x = exchange_of(client);
+    const struct exchange_event event = {.kind = XE_ROOM};
 
     client->is_full = false;
-    tell(client, XE_ROOM);
+    client->sending = 0;
+    if (x != NULL) {
+        exchange_on(x, &event);
+    }
 }
 
 static void leave(struct client *client)
 {
-    struct exchange *const x = client->exchange;
+    struct exchange *const x = exchange_of(client);
     const struct exchange_event event = {.kind = XE_CLIENT_GONE};
 
     client->exchange = NULL;
+    client->sending = 0;
     bt_deferred_clear(&client->flush);
     bt_buf_clear(&client->unsent);
     models_cancel(&client->models);
     if (x != NULL) {
+        x->is_stuck =
+            client->conn != NULL && bt_http_conn_is_stuck(client->conn);
         exchange_on(x, &event);
     }
 }
@@ -580,6 +600,7 @@ static void on_closed(void *owner)
 {
     struct client *const client = owner;
 
+    leave(client);
     client->conn = NULL;
     bury(client);
 }

@@ -16,6 +16,9 @@
  *   a stock handoff unspent        RELEASE: a D request that tells P to free
  *   baton                          `release` (and `cancel`) at once
  *   a baton pull not yet reported  REPORT: 250 ms, for the access log
+ *   an answer not all sent         REPORT: while the client takes any of it
+ *
+ * Beyond limits.tails such an end is cut short: the legs are closed at once.
  */
 #include "proxy/exchange.h"
 
@@ -149,7 +152,7 @@ static uint64_t state_ms(const struct exchange *x, enum exchange_state state)
     case XS_RELEASE:
         return RELEASE_MS;
     case XS_REPORT:
-        return REPORT_MS;
+        return x->is_unsent ? 0 : REPORT_MS;
     }
     return 0;
 }
@@ -236,6 +239,8 @@ static void conclude(struct exchange *x)
     x->end_us = bt_clock_us();
     worker->exchange_count--;
     worker->tail_count++;
+    x->is_unsent = x->is_unsent && x->fault == FAULT_NONE;
+    stats_add(worker->metrics, STAT_TAILS, 1);
     stats_add(worker->metrics, STAT_IN_FLIGHT, -1);
     stats_add(worker->metrics, STAT_BYTES_IN, (int64_t)x->bytes_in);
     stats_add(worker->metrics, STAT_BYTES_OUT, (int64_t)x->relay.bytes_out);
@@ -249,7 +254,7 @@ static void conclude(struct exchange *x)
     if (x->pool != NULL) {
         stats_count(worker->metrics, STAT_ROUTES, x->reason);
     }
-    if (!lacks_report(x)) {
+    if (!lacks_report(x) && !x->is_unsent) {
         log_once(x);
     }
 }
@@ -273,6 +278,7 @@ static void finish(struct exchange *x)
     unlink_bucket(x);
     drop_body(x);
     worker->tail_count--;
+    stats_add(worker->metrics, STAT_TAILS, -1);
     bt_loop_bury(worker->loop, &x->grave, destroy);
     worker_check_idle(worker);
 }
@@ -293,7 +299,7 @@ void exchange_release(struct exchange *x, enum release_reason reason,
 
 static enum release_reason reason_of(const struct exchange *x)
 {
-    if (x->fault == FAULT_CLIENT_GONE) {
+    if (x->fault == FAULT_CLIENT_GONE || x->fault == FAULT_CLIENT_STALLED) {
         return RELEASE_CANCELLED;
     }
     return x->fault == FAULT_NONE ? RELEASE_PULLED : RELEASE_FAILED;
@@ -309,14 +315,36 @@ static bool must_linger(const struct exchange *x)
     return !x->decode.is_sent || now_ms(x) - x->decode.sent_ms < LINGER_MS;
 }
 
+/* P may have a handoff for us on its way. */
+static bool must_harvest(const struct exchange *x)
+{
+    return leg_is_open(&x->prefill) && is_stock(x) && x->prefill.is_sent &&
+           !x->prefill.is_whole &&
+           (x->prefill.code == 0 || x->prefill.code == 200);
+}
+
+/* Is it not over with the verdict, but must end because too many are so? */
+static bool must_be_cut(const struct exchange *x)
+{
+    const size_t limit = (size_t)x->worker->config->limits.tails;
+    const bool is_owed = is_stock(x) && x->params.len > 0 && !x->is_spent;
+
+    return limit > 0 && x->worker->tail_count > limit &&
+           (must_harvest(x) || must_linger(x) || !x->is_logged || is_owed);
+}
+
 void exchange_settle(struct exchange *x)
 {
     conclude(x);
     worker_dequeue(x->worker, x);
     exchange_release(x, reason_of(x), leg_is_open(&x->decode));
+    if (must_be_cut(x)) {
+        stats_add(x->worker->metrics, STAT_TAILS_CUT, 1);
+        finish(x);
+        return;
+    }
     if (leg_is_open(&x->prefill)) {
-        if (is_stock(x) && x->prefill.is_sent && !x->prefill.is_whole &&
-            (x->prefill.code == 0 || x->prefill.code == 200)) {
+        if (must_harvest(x)) {
             leg_shut(&x->prefill);
             stats_add(x->worker->metrics, STAT_HARVESTS, 1);
             exchange_enter(x, XS_HARVEST);
@@ -330,11 +358,14 @@ void exchange_settle(struct exchange *x)
         return;
     }
     leg_close(&x->decode, x->decode.is_whole ? LEG_OK : late_outcome(x));
-    if (!x->is_logged) {
+    if (attempt_release(x)) {
+        return;
+    }
+    if (x->is_logged) {
+        finish(x);
+    } else {
         drop_body(x);
         exchange_enter(x, XS_REPORT);
-    } else if (!attempt_release(x)) {
-        finish(x);
     }
 }
 
@@ -499,10 +530,15 @@ static void start(struct exchange *x)
     attempt_route(x);
 }
 
+static enum fault gone_fault(const struct exchange *x)
+{
+    return x->is_stuck ? FAULT_CLIENT_STALLED : FAULT_CLIENT_GONE;
+}
+
 static void client_gone(struct exchange *x)
 {
     x->sink = NULL;
-    x->fault = FAULT_CLIENT_GONE;
+    x->fault = gone_fault(x);
     x->code = x->relay.committed ? x->relay.code : 499;
     exchange_settle(x);
 }
@@ -919,7 +955,9 @@ static void on_report(struct exchange *x, const struct exchange_event *event)
     switch (event->kind) {
     case XE_NEWS:
         (void)take_news(x, event->news);
-        finish(x);
+        if (!x->is_unsent) {
+            finish(x);
+        }
         return;
     case XE_DEADLINE:
         finish(x);
@@ -937,8 +975,31 @@ static void on_report(struct exchange *x, const struct exchange_event *event)
     }
 }
 
+/* The rest of the answer is with the kernel, or will never be. */
+static void rest_is_out(struct exchange *x, bool is_whole)
+{
+    x->is_unsent = false;
+    if (!is_whole) {
+        x->fault = gone_fault(x);
+        stats_count(x->worker->metrics, STAT_FAULTS, x->fault);
+    }
+    if (x->state != XS_REPORT) {
+        return;
+    }
+    if (lacks_report(x)) {
+        set_timer(x, REPORT_MS);
+    } else {
+        finish(x);
+    }
+}
+
 void exchange_on(struct exchange *x, const struct exchange_event *event)
 {
+    if (x->is_unsent &&
+        (event->kind == XE_ROOM || event->kind == XE_CLIENT_GONE)) {
+        rest_is_out(x, event->kind == XE_ROOM);
+        return;
+    }
     switch (x->state) {
     case XS_NEW:
         on_new(x, event);

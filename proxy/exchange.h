@@ -27,7 +27,8 @@ enum exchange_state {
     XS_HARVEST, /* P leg shut for writing, its answer read for 1 s */
     XS_LINGER,  /* D leg with a handoff: sent whole, then closed */
     XS_RELEASE, /* release leg open */
-    XS_REPORT,  /* the pull's report may still come, for the access log */
+    XS_REPORT,  /* for the access log: the pull's report may still come, or
+                 * the client has not taken all yet */
     XS_DONE,
 };
 
@@ -39,7 +40,7 @@ enum exchange_event_kind {
     XE_BODY,
     XE_END,
     XE_FAILED,
-    XE_ROOM, /* the client takes more */
+    XE_ROOM, /* the client takes more, or has it all */
     XE_CLIENT_GONE,
     XE_DEADLINE,
     XE_NEWS, /* of the control thread */
@@ -116,7 +117,9 @@ struct exchange {
     unsigned code;
     bool is_concluded;
     bool is_logged;
-    uint64_t end_us;       /* when the client's part was over */
+    bool is_unsent;  /* the client's: XE_ROOM or XE_CLIENT_GONE will tell */
+    bool is_stuck;   /* the client's: it was given up, it did not leave */
+    uint64_t end_us; /* when the client's part was over */
     uint64_t total_due_ms; /* 0: none */
     uint64_t start_us;
     uint64_t queued_us; /* spent in the queue */

@@ -194,7 +194,7 @@ static void on_queue_due(struct bt_timer *timer)
 
 /* --- mail --- */
 
-static struct exchange *find_exchange(struct worker *worker, uint64_t id)
+struct exchange *worker_find(struct worker *worker, uint64_t id)
 {
     struct exchange *x = worker->buckets[id & (WORKER_BUCKETS - 1)];
 
@@ -213,7 +213,7 @@ static void on_mail(void *owner, struct bt_mail *mail)
     if (news->kind == NEWS_ROOM) {
         worker_admit(worker);
     } else {
-        struct exchange *const x = find_exchange(worker, news->exchange);
+        struct exchange *const x = worker_find(worker, news->exchange);
         const struct exchange_event event = {.kind = XE_NEWS, .news = news};
 
         if (x != NULL) {

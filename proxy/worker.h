@@ -111,6 +111,8 @@ void worker_learn_tokens(struct worker *worker, const struct pool *pool,
 uint64_t worker_estimate_tokens(const struct worker *worker,
                                 const struct pool *pool, uint64_t bytes,
                                 uint64_t ids);
+/* NULL when it is over. */
+struct exchange *worker_find(struct worker *worker, uint64_t exchange);
 /* The admission queue. */
 void worker_enqueue(struct worker *worker, struct exchange *x);
 void worker_dequeue(struct worker *worker, struct exchange *x);

@@ -236,3 +236,107 @@ def test_who_asks_for_models_takes_a_place_like_any_request(stock):
     models.gate.set()
     assert all(status == 200 for status, _, _ in wait())
     c.eventually(lambda: one.proxy.metric("baton_requests_in_flight") == 0, 5, "their places are free")
+
+
+def answers_of(size):
+    """(stream, JSON) whose text is of that size and differs everywhere."""
+    text = "".join("%08d " % i for i in range(size // 9))
+    pieces = b"".join(b'data: {"choices":[{"index":0,"text":"%s"}]}\n\n' % text[at:at + 900].encode() for at in range(0, len(text), 900))
+    return pieces + b"data: [DONE]\n\n", json.dumps(stub.completion(text)).encode()
+
+
+def answers_with(head, data, closes=False):
+    def script(request):
+        request.handler.wfile.write(head + data)
+        request.handler.close_connection = closes
+    return script
+
+
+JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n"
+
+
+def test_a_reader_is_cut_only_when_it_takes_nothing_at_all_and_the_log_says_so(none):
+    one = none(timeouts__write="1s")
+    events, whole = answers_of(6 << 20)
+    got = {}
+
+    def read(name, s, size, pause=threading.Event()):
+        """As slowly as that the kernel has no room for more within timeouts.write; faster towards the end."""
+        count = 0
+        with contextlib.suppress(ConnectionError):
+            while (more := len(s.recv(size))) > 0:
+                count += more
+                if count < 1 << 20:
+                    pause.wait(0.1)
+        got[name] = count
+
+    with contextlib.ExitStack() as held:
+        for name, head, data in (("json", JSON % len(whole), whole), ("sse", SSE % len(events), events + b"\r\n0\r\n\r\n")):
+            one.d.script = answers_with(head, data)
+            for kind in ("steady", "stuck"):
+                s = held.enter_context(connect(one.proxy.port, ASK.replace(b"Host", b"Connection: close\r\nHost"), rcvbuf=1 << 20 if kind == "steady" else 4096))
+                assert s.recv(100).startswith(b"HTTP/1.1 200 ")
+                if kind == "steady":
+                    threading.Thread(target=read, args=(name, s, 40000), daemon=True).start()
+            c.eventually(lambda: len(one.d.seen) == 2 * (1 + (name == "sse")), 5, "both are at the engine")
+        c.eventually(lambda: len(one.proxy.access()) == 4 and len(got) == 2, 20, "all have ended")
+    lines = [(line["code"], line.get("fault")) for line in one.proxy.access()]
+    assert sorted(lines, key=str) == [(200, "client_stalled")] * 2 + [(200, None)] * 2
+    assert got["json"] > len(whole) and got["sse"] > len(events)
+
+
+def test_a_json_answer_that_is_all_written_but_not_taken_has_its_fault_in_the_log(none):
+    one = none(timeouts__write="500ms", limits__stream_buffer="64MiB")
+    whole = json.dumps(stub.completion("x" * (24 << 20))).encode()
+    one.d.script = answers_with(JSON % len(whole), whole)
+    with connect(one.proxy.port, ASK, rcvbuf=4096):
+        line = c.eventually(one.proxy.access, 20, "the line")[0]
+        assert (line["code"], line["fault"]) == (200, "client_stalled")
+        assert one.proxy.metric("baton_requests_in_flight") == 0
+    c.eventually(lambda: one.proxy.metric("baton_requests_ending") == 0, 5, "it is over")
+    assert one.proxy.metric("baton_faults_total", fault="client_stalled") == 1
+
+
+def test_clients_that_do_not_read_hold_no_more_than_their_buffer(none):
+    one = none(timeouts__write="500ms")
+    one.d.script = lambda request: request.events([stub.completion("x" * 1000)] * 20000)
+    before = one.proxy.rss()
+    with contextlib.ExitStack() as held:
+        for _ in range(10):
+            held.enter_context(connect(one.proxy.port, ASK.replace(b'"hi"}', b'""}  '), rcvbuf=4096))
+        c.eventually(lambda: one.proxy.metric("baton_requests_in_flight") == 10, 5, "all stream")
+        assert one.proxy.rss() - before < 10 * 1024 * 1024
+        c.eventually(lambda: one.proxy.metric("baton_requests_in_flight") == 0, 10, "all are given up")
+        assert one.proxy.rss() - before < 10 * 1024 * 1024
+
+
+WAYS = {
+    "chunked, kept": (SSE, b"\r\n0\r\n\r\n", False),
+    "chunked, closed": (SSE.replace(b"Transfer", b"Connection: close\r\nTransfer"), b"\r\n0\r\n\r\n", True),
+    "until close": (b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", b"", True),
+    "length": (JSON, b"", False),
+    "json until close": (b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n", b"", True),
+}
+
+
+def test_an_engine_that_is_faster_than_its_client_loses_nothing_however_it_ends(none):
+    one = none()
+    events, whole = answers_of(2 << 20)
+    for name, (head, tail, closes) in WAYS.items():
+        data = whole if "json" in head.decode() else events
+        one.d.script = answers_with(head % len(data) if b"%" in head else head, data + tail, closes)
+        with connect(one.proxy.port, ASK, rcvbuf=16384) as s:
+            f, pause = s.makefile("rb"), threading.Event()
+            fields = list(iter(f.readline, b"\r\n"))
+            assert fields[0] == b"HTTP/1.1 200 OK\r\n" and b"Transfer-Encoding: chunked\r\n" in fields, name
+            got, count = b"", 0
+            while (size := int(f.readline(), 16)) > 0:
+                got += f.read(size)
+                f.readline()
+                count += 1
+                if count % 16 == 0:
+                    pause.wait(0.01)
+            assert got == data, name
+    c.eventually(lambda: len(one.proxy.access()) == len(WAYS), 5, "all are logged")
+    assert all(line["code"] == 200 and "fault" not in line for line in one.proxy.access())

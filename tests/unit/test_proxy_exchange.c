@@ -984,6 +984,70 @@ START_TEST(the_log_line_of_a_good_handoff_waits_for_the_report_of_its_pull)
 }
 END_TEST
 
+/* As a client that has taken a part of its answer when it ends. */
+static void end_unsent(void)
+{
+    write_log();
+    reach_decode();
+    on_sent(&x->decode);
+    on_head(&x->decode, 200, "application/json");
+    on_body(&x->decode, "{}");
+    x->is_unsent = true;
+    on_end(&x->decode);
+    ck_assert_int_eq(x->state, XS_REPORT);
+    ck_assert(!x->is_logged);
+    ck_assert_uint_eq(atomic_load(&program.body_bytes), 0);
+    ck_assert(!leg_is_open(&x->decode));
+}
+
+START_TEST(the_log_line_waits_until_the_client_has_its_answer)
+{
+    end_unsent();
+    on(XE_ROOM, NULL);
+    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_int_eq(x->fault, FAULT_NONE);
+}
+END_TEST
+
+START_TEST(an_answer_that_the_client_did_not_take_has_its_fault)
+{
+    end_unsent();
+    x->is_stuck = true;
+    on(XE_CLIENT_GONE, NULL);
+    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_int_eq(x->fault, FAULT_CLIENT_STALLED);
+    ck_assert_uint_eq(x->code, 200);
+}
+END_TEST
+
+START_TEST(a_client_that_leaves_before_it_has_its_answer_is_gone)
+{
+    end_unsent();
+    on(XE_CLIENT_GONE, NULL);
+    ck_assert_int_eq(x->fault, FAULT_CLIENT_GONE);
+}
+END_TEST
+
+START_TEST(endings_beyond_their_limit_are_cut_short)
+{
+    struct exchange *first;
+
+    config.limits.tails = 1;
+    reach_harvest();
+    first = x;
+    start();
+    on_sent(&x->prefill);
+    on(XE_CLIENT_GONE, NULL);
+    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_uint_eq(worker->tail_count, 1);
+    ck_assert_int_eq(first->state, XS_HARVEST);
+    ck_assert_uint_eq(fake_legs()->shut, 1);
+    x = first;
+    exchange_abort(x);
+    check_over();
+}
+END_TEST
+
 START_TEST(a_failed_pull_is_made_anew_by_the_same_engines_when_no_other_is_left)
 {
     use_baton();
@@ -1186,6 +1250,10 @@ HARNESS_MAIN_WITH(
     a_client_that_leaves_with_baton_releases_and_cancels_at_once,
     baton_is_released_at_the_first_event_or_by_control,
     the_log_line_of_a_good_handoff_waits_for_the_report_of_its_pull,
+    the_log_line_waits_until_the_client_has_its_answer,
+    an_answer_that_the_client_did_not_take_has_its_fault,
+    a_client_that_leaves_before_it_has_its_answer_is_gone,
+    endings_beyond_their_limit_are_cut_short,
     a_failed_pull_is_made_anew_by_the_same_engines_when_no_other_is_left,
     an_unspent_handoff_is_released_when_no_decode_engine_is_left,
     a_full_queue_refuses, a_waiting_request_starts_when_there_is_room,
