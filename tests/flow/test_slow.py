@@ -160,6 +160,16 @@ def test_admin_clients_that_do_not_read_keep_neither_links_nor_other_admin_clien
     c.eventually(lambda: one.proxy.metric("baton_admin_connections_refused_total") == 1, 5, "it is counted")
 
 
+def test_a_client_whose_host_vanishes_is_looked_for(none):
+    one = none()
+    with connect(one.proxy.port, HEALTH) as s:
+        assert answer(s).startswith(b"HTTP/1.1 200 ")
+        mine = "0100007F:%04X" % one.proxy.port, "0100007F:%04X" % s.getsockname()[1]
+        with open("/proc/net/tcp") as f:
+            lines = [line.split() for line in f]
+        assert [line[5][:2] for line in lines if (line[1], line[2]) == mine] == ["02"]  # its keep-alive timer runs
+
+
 class Models:
     """What a stub's GET /v1/models does: counts, and waits at the gate."""
 
