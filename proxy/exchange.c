@@ -240,6 +240,7 @@ static void conclude(struct exchange *x)
     worker->exchange_count--;
     worker->tail_count++;
     x->is_unsent = x->is_unsent && x->fault == FAULT_NONE;
+    worker->unsent_count += x->is_unsent ? 1 : 0;
     stats_add(worker->metrics, STAT_TAILS, 1);
     stats_add(worker->metrics, STAT_IN_FLIGHT, -1);
     stats_add(worker->metrics, STAT_BYTES_IN, (int64_t)x->bytes_in);
@@ -278,6 +279,7 @@ static void finish(struct exchange *x)
     unlink_bucket(x);
     drop_body(x);
     worker->tail_count--;
+    worker->unsent_count -= x->is_unsent ? 1 : 0;
     stats_add(worker->metrics, STAT_TAILS, -1);
     bt_loop_bury(worker->loop, &x->grave, destroy);
     worker_check_idle(worker);
@@ -323,14 +325,19 @@ static bool must_harvest(const struct exchange *x)
            (x->prefill.code == 0 || x->prefill.code == 200);
 }
 
-/* Is it not over with the verdict, but must end because too many are so? */
+/*
+ * Are engines owed something still, and too many are so? Those that wait for
+ * their clients do not count: each has a connection.
+ */
 static bool must_be_cut(const struct exchange *x)
 {
-    const size_t limit = (size_t)x->worker->config->limits.tails;
+    const struct worker *const worker = x->worker;
+    const size_t limit = (size_t)worker->config->limits.tails;
     const bool is_owed = is_stock(x) && x->params.len > 0 && !x->is_spent;
 
-    return limit > 0 && x->worker->tail_count > limit &&
-           (must_harvest(x) || must_linger(x) || !x->is_logged || is_owed);
+    return limit > 0 && worker->tail_count - worker->unsent_count > limit &&
+           (must_harvest(x) || must_linger(x) || is_owed ||
+            (!x->is_logged && !x->is_unsent));
 }
 
 void exchange_settle(struct exchange *x)
@@ -979,6 +986,7 @@ static void on_report(struct exchange *x, const struct exchange_event *event)
 static void rest_is_out(struct exchange *x, bool is_whole)
 {
     x->is_unsent = false;
+    x->worker->unsent_count--;
     if (!is_whole) {
         x->fault = gone_fault(x);
         stats_count(x->worker->metrics, STAT_FAULTS, x->fault);

@@ -65,6 +65,7 @@ struct worker {
     struct exchange *buckets[WORKER_BUCKETS];
     size_t exchange_count; /* with a client */
     size_t tail_count;     /* without */
+    size_t unsent_count;   /* of these: whose answer is not all sent */
     struct exchange *queue_first;
     struct exchange *queue_last;
     size_t queue_count;

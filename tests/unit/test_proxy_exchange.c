@@ -394,6 +394,7 @@ static void check_over(void)
     ck_assert(!leg_is_open(&x->decode));
     ck_assert(!leg_is_open(&x->release));
     ck_assert_uint_eq(worker->exchange_count + worker->tail_count, 0);
+    ck_assert_uint_eq(worker->unsent_count, 0);
     ck_assert_uint_eq(worker->queue_count, 0);
     ck_assert_uint_eq(atomic_load(&program.body_bytes), 0);
     for (size_t i = 0; i < program.registry->engine_count; i++) {
@@ -1003,9 +1004,11 @@ static void end_unsent(void)
 START_TEST(the_log_line_waits_until_the_client_has_its_answer)
 {
     end_unsent();
+    ck_assert_uint_eq(worker->unsent_count, 1);
     on(XE_ROOM, NULL);
     ck_assert_int_eq(x->state, XS_DONE);
     ck_assert_int_eq(x->fault, FAULT_NONE);
+    check_over();
 }
 END_TEST
 
