@@ -256,11 +256,7 @@ static enum fault fault_of(enum route_verdict verdict)
     return FAULT_INTERNAL;
 }
 
-/*
- * Was a stock handoff handed to a D whole? No other may have it: whatever
- * became of that call, P's blocks may be freed and used again.
- */
-static bool is_spent(const struct exchange *x)
+bool attempt_is_spent(const struct exchange *x)
 {
     return is_stock(x) && x->decode_has_params && leg_is_sent(&x->decode);
 }
@@ -274,7 +270,7 @@ static bool handoff_is_good(const struct exchange *x)
         return false;
     }
     if (is_stock(x)) {
-        return !is_spent(x) &&
+        return !attempt_is_spent(x) &&
                now - x->params_ms <= prefill_lease_ms(conf_of(x)) / 2;
     }
     return !x->hold_ended && x->is_begun;
@@ -838,7 +834,8 @@ bool attempt_release(struct exchange *x)
     struct engine *engine;
     enum release_result result = RELEASE_RESULT_TOO_LATE;
 
-    if (x->pool == NULL || !is_stock(x) || x->params.len == 0 || is_spent(x)) {
+    if (x->pool == NULL || !is_stock(x) || x->params.len == 0 ||
+        attempt_is_spent(x)) {
         return false;
     }
     if (!handoff_is_good(x)) {

@@ -32,6 +32,11 @@ void attempt_decode_bad(struct exchange *x, enum fault fault, unsigned status,
 void attempt_decode_lost(struct exchange *x);
 
 /*
+ * Was a stock handoff handed to a D whole? No other may have it: whatever
+ * became of that call, P's blocks may be freed and used again.
+ */
+bool attempt_is_spent(const struct exchange *x);
+/*
  * Sends a stock handoff that no D will take to a D, so that P is told to
  * free. False when that is not possible or not needed.
  */

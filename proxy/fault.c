@@ -34,7 +34,7 @@ unsigned fault_status(enum fault fault)
 
 bool fault_is_passing(enum fault fault)
 {
-    return ROWS[fault].status == 503;
+    return ROWS[fault].status == 503 || ROWS[fault].status == 429;
 }
 
 enum fault fault_of_http(unsigned status)

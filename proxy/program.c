@@ -10,6 +10,8 @@
 #include "common/log.h"
 #include "common/process.h"
 #include "proxy/access_log.h"
+#include "proxy/models.h"
+#include "proxy/quota.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -280,6 +282,23 @@ static enum bt_status open_loop(struct program_run *run)
     return status;
 }
 
+static enum bt_status open_shared(struct program *program)
+{
+    const size_t connections =
+        (size_t)program->config->limits.client_connections;
+    const uint64_t bytes = program->config->limits.client_body_memory;
+
+    program->models = models_book_open(program->registry->engine_count);
+    if (program->models == NULL) {
+        return BT_ERR_NOMEM;
+    }
+    if (connections == 0 && bytes == 0) {
+        return BT_OK;
+    }
+    program->quotas = quotas_open(connections, bytes);
+    return program->quotas == NULL ? BT_ERR_NOMEM : BT_OK;
+}
+
 static enum bt_status build(struct program_run *run)
 {
     struct program *const program = &run->program;
@@ -302,6 +321,9 @@ static enum bt_status build(struct program_run *run)
     }
     if (status == BT_OK) {
         limit_connections(run);
+        status = open_shared(program);
+    }
+    if (status == BT_OK) {
         status = bind_all(run);
     }
     if (status == BT_OK) {
@@ -432,6 +454,8 @@ void program_close(struct program_run **run)
     close_sockets(dead);
     registry_close(&dead->program.registry);
     auth_close(&dead->program.auth);
+    quotas_close(&dead->program.quotas);
+    models_book_close(&dead->program.models);
     if (dead->program.access_fd > STDERR_FILENO) {
         (void)close(dead->program.access_fd);
     }

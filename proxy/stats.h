@@ -65,6 +65,14 @@ enum release_result {
     RELEASE_RESULT_COUNT
 };
 
+/* Why a connection was turned away. */
+enum shortage {
+    SHORTAGE_CONNECTIONS, /* limits.connections */
+    SHORTAGE_ADDRESS,     /* limits.client_connections */
+    SHORTAGE_DESCRIPTORS,
+    SHORTAGE_COUNT
+};
+
 /* NULL when memory is out. */
 struct bt_metrics *stats_open(void);
 

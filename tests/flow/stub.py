@@ -94,6 +94,7 @@ class Stub:
     def __init__(self, script):
         self.script, self.seen, self.lock = script, [], threading.Lock()
         self.health = lambda request: request.whole({})
+        self.on_get = lambda request: request.whole({"object": "list", "data": [{"id": "m", "object": "model"}]})
         stub = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -105,11 +106,8 @@ class Stub:
 
             def do_GET(self):
                 request = Request(self, b"")
-                if self.path == "/health":
-                    with contextlib.suppress(ConnectionError):
-                        stub.health(request)
-                else:
-                    request.whole({"object": "list", "data": [{"id": "m", "object": "model"}]})
+                with contextlib.suppress(ConnectionError):
+                    (stub.health if self.path == "/health" else stub.on_get)(request)
 
             def do_POST(self):
                 request = Request(self, self.rfile.read(int(self.headers.get("content-length", 0))))

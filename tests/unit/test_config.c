@@ -83,6 +83,10 @@ START_TEST(begins_with_the_documented_limits)
     ck_assert_uint_eq(config.limits.target, 8 * BT_KIB);
     ck_assert_int_eq(config.limits.fields, 100);
     ck_assert_uint_eq(config.limits.body_memory, 1024 * BT_MIB);
+    ck_assert_uint_eq(config.limits.body_rate, 64 * BT_KIB);
+    ck_assert_uint_eq(config.limits.client_body_memory, 0);
+    ck_assert_int_eq(config.limits.client_connections, 0);
+    ck_assert_int_eq(config.limits.tails, 4096);
     ck_assert_uint_eq(config.limits.stream_buffer, 256 * BT_KIB);
     ck_assert_uint_eq(config.limits.prefill_answer, 16 * BT_MIB);
     ck_assert_int_eq(config.limits.in_flight, 4096);
@@ -100,7 +104,8 @@ START_TEST(begins_with_the_documented_deadlines)
     ck_assert_uint_eq(config.timeouts.queue, 30000);
     ck_assert_uint_eq(config.timeouts.total, 0);
     ck_assert_uint_eq(config.timeouts.head, 10000);
-    ck_assert_uint_eq(config.timeouts.body, 30000);
+    ck_assert_uint_eq(config.timeouts.body, 60000);
+    ck_assert_uint_eq(config.timeouts.body_idle, 30000);
     ck_assert_uint_eq(config.timeouts.write, 30000);
     ck_assert_uint_eq(config.timeouts.keep_alive, 75000);
     ck_assert_uint_eq(config.timeouts.engine_keep_alive, 4000);
