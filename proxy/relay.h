@@ -20,10 +20,10 @@
 #include "proxy/filter.h"
 #include "proxy/sink.h"
 
-#define RELAY_HOLD_MAX  (64 * BT_KIB)
-#define RELAY_ERROR_MAX (1 * BT_MIB) /* of a 4xx: a longer one is not passed \
-                                      */
-#define RELAY_WORDS_MAX 1024         /* of a 5xx: enough for the log */
+#define RELAY_HOLD_MAX (64 * BT_KIB)
+/* Of a 4xx (a longer one is not passed), and of a 5xx: enough for the log. */
+#define RELAY_ERROR_MAX (1 * BT_MIB)
+#define RELAY_WORDS_MAX 1024
 
 enum relay_result {
     RELAY_GO,
