@@ -185,30 +185,66 @@ static void behind_value(struct bt_json_push *push, char c)
     }
 }
 
+/* Where a container may close at once. */
+static bool may_close(enum bt_json_push_state state, char c)
+{
+    return (state == BT_JSON_PUSH_FIRST_VALUE && c == ']') ||
+           (state == BT_JSON_PUSH_FIRST_NAME && c == '}');
+}
+
+static void begin_token(struct bt_json_push *push, char c)
+{
+    switch (push->state) {
+    case BT_JSON_PUSH_NAME:
+    case BT_JSON_PUSH_FIRST_NAME:
+        begin_string(push, c, true);
+        return;
+    case BT_JSON_PUSH_VALUE:
+    case BT_JSON_PUSH_FIRST_VALUE:
+        begin_value(push, c);
+        return;
+    case BT_JSON_PUSH_COLON:
+        push->state = c == ':' ? BT_JSON_PUSH_VALUE : BT_JSON_PUSH_BAD;
+        return;
+    case BT_JSON_PUSH_COMMA:
+        behind_value(push, c);
+        return;
+    case BT_JSON_PUSH_BEFORE:
+        if (c == '{') {
+            open_container(push, true);
+            return;
+        }
+        push->state = BT_JSON_PUSH_BAD;
+        return;
+    case BT_JSON_PUSH_STRING:
+    case BT_JSON_PUSH_ESCAPE:
+    case BT_JSON_PUSH_HEX:
+    case BT_JSON_PUSH_LITERAL:
+    case BT_JSON_PUSH_MINUS:
+    case BT_JSON_PUSH_ZERO:
+    case BT_JSON_PUSH_INTEGER:
+    case BT_JSON_PUSH_POINT:
+    case BT_JSON_PUSH_FRACTION:
+    case BT_JSON_PUSH_E:
+    case BT_JSON_PUSH_E_SIGN:
+    case BT_JSON_PUSH_EXPONENT:
+    case BT_JSON_PUSH_AFTER:
+    case BT_JSON_PUSH_BAD:
+        push->state = BT_JSON_PUSH_BAD;
+        return;
+    }
+}
+
 /* Between tokens, where white space may stand. */
 static void between(struct bt_json_push *push, char c)
 {
-    const enum bt_json_push_state state = push->state;
-
     if (is_space(c)) {
         return;
     }
-    if (state == BT_JSON_PUSH_COMMA) {
-        behind_value(push, c);
-    } else if (state == BT_JSON_PUSH_COLON) {
-        push->state = c == ':' ? BT_JSON_PUSH_VALUE : BT_JSON_PUSH_BAD;
-    } else if ((state == BT_JSON_PUSH_FIRST_VALUE && c == ']') ||
-               (state == BT_JSON_PUSH_FIRST_NAME && c == '}')) {
+    if (may_close(push->state, c)) {
         close_container(push, c);
-    } else if (state == BT_JSON_PUSH_NAME || state == BT_JSON_PUSH_FIRST_NAME) {
-        begin_string(push, c, true);
-    } else if (state == BT_JSON_PUSH_BEFORE && c == '{') {
-        open_container(push, true);
-    } else if (state == BT_JSON_PUSH_VALUE ||
-               state == BT_JSON_PUSH_FIRST_VALUE) {
-        begin_value(push, c);
     } else {
-        push->state = BT_JSON_PUSH_BAD;
+        begin_token(push, c);
     }
 }
 

@@ -593,10 +593,8 @@ void attempt_prefill_head(struct exchange *x, const struct bt_http_head *head)
         prefill_over(x, LEG_BUSY, FAULT_ENGINE_BUSY, 503);
     } else if (code < 400) {
         attempt_prefill_bad(x, FAULT_PREFILL_BAD, answered(x, code));
-    } else if (code >= 500) {
-        return; /* its words are waited for */
-    } else if (code == 429 && prefill_busy_elsewhere(x)) {
-        return;
+    } else if (code >= 500 || (code == 429 && prefill_busy_elsewhere(x))) {
+        return; /* its words are waited for, or another one is asked */
     } else if (is_coded_answer(head)) {
         refuse_coded(x, &x->prefill);
     } else {

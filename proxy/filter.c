@@ -331,16 +331,34 @@ static bool ends_value(struct filter *filter, char byte)
     return false;
 }
 
+/* What tells, outside of strings, where a value ends. */
+static const bool IS_STRUCTURE[256] = {
+    ['"'] = true, ['{'] = true, ['['] = true,
+    ['}'] = true, [']'] = true, [','] = true,
+};
+
+/* How many bytes from the front change nothing of where the value is. */
+static size_t skip_inside(const struct filter *filter, struct bt_str bytes)
+{
+    size_t i = 0;
+
+    if (filter->in_string) {
+        return filter->after_backslash ? 0 : bt_json_skip_plain(bytes);
+    }
+    while (i < bytes.len && !IS_STRUCTURE[(unsigned char)bytes.ptr[i]]) {
+        i++;
+    }
+    return i;
+}
+
 /* Takes value bytes from the front; returns how many. */
 static size_t take_value(struct filter *filter, struct bt_str bytes,
                          struct bt_buf *out)
 {
     size_t i = 0;
 
-    while (i < bytes.len) {
-        if (filter->in_string && !filter->after_backslash) {
-            i += bt_json_skip_plain(bt_str_span(bytes.ptr + i, bytes.len - i));
-        }
+    for (;;) {
+        i += skip_inside(filter, bt_str_span(bytes.ptr + i, bytes.len - i));
         if (i >= bytes.len || ends_value(filter, bytes.ptr[i])) {
             break;
         }
@@ -394,14 +412,22 @@ static size_t take_separator(struct filter *filter, char byte,
     return 0;
 }
 
-static void take_name(struct filter *filter, char byte, struct bt_buf *out)
+/* A run of plain bytes of the name, or one other byte; returns how many. */
+static size_t take_name(struct filter *filter, struct bt_str bytes,
+                        struct bt_buf *out)
 {
-    bt_buf_append_char(&filter->held, byte);
-    if (filter->after_backslash) {
+    const size_t room = filter->name_at + NAME_MAX_BYTES + 1 - filter->held.len;
+    const size_t plain =
+        filter->after_backslash ? 0 : bt_json_skip_plain(bytes);
+    const size_t run = plain < room ? plain : room;
+    const size_t len = run > 0 ? run : 1;
+
+    bt_buf_append(&filter->held, bt_str_span(bytes.ptr, len));
+    if (run > 0 || filter->after_backslash) {
         filter->after_backslash = false;
-    } else if (byte == '\\') {
+    } else if (bytes.ptr[0] == '\\') {
         filter->after_backslash = true;
-    } else if (byte == '"') {
+    } else if (bytes.ptr[0] == '"') {
         filter->name_len = filter->held.len - 1 - filter->name_at;
         filter->state = FILTER_COLON;
     }
@@ -414,6 +440,7 @@ static void take_name(struct filter *filter, char byte, struct bt_buf *out)
         filter->in_string = true;
         filter->after_backslash = after_backslash;
     }
+    return len;
 }
 
 static size_t take_colon(struct filter *filter, char byte, struct bt_buf *out)
@@ -441,8 +468,7 @@ void filter_feed(struct filter *filter, struct bt_str bytes, struct bt_buf *out)
             at += take_separator(filter, rest.ptr[0], out);
             break;
         case FILTER_NAME:
-            take_name(filter, rest.ptr[0], out);
-            at++;
+            at += take_name(filter, rest, out);
             break;
         case FILTER_COLON:
             at += take_colon(filter, rest.ptr[0], out);
