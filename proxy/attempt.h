@@ -16,12 +16,15 @@ void attempt_prefill_end(struct exchange *x);
 void attempt_prefill_failed(struct exchange *x,
                             const struct bt_http_failure *failure);
 /* P's answer is not usable: elsewhere, or the verdict `fault`. */
-void attempt_prefill_bad(struct exchange *x, enum fault fault);
+void attempt_prefill_bad(struct exchange *x, enum fault fault,
+                         struct bt_str why);
 
 /* The D leg's events. */
 void attempt_decode_head(struct exchange *x, const struct bt_http_head *head);
 void attempt_decode_failed(struct exchange *x,
                            const struct bt_http_failure *failure);
+/* The body of D's 4xx or 5xx is there, or as much of it as is wanted. */
+void attempt_decode_refused(struct exchange *x);
 /* D's first event is an error object: as an answer of its code would be. */
 void attempt_decode_error(struct exchange *x);
 /* D failed before commit: elsewhere, or the verdict `fault` (status 0: own). */

@@ -24,6 +24,7 @@
 
 #include "common/log.h"
 #include "proxy/attempt.h"
+#include "proxy/complaint.h"
 #include "proxy/quota.h"
 
 #include <inttypes.h>
@@ -36,8 +37,8 @@
 #define SEND_WHOLE_MS  500
 #define LINGER_MS      250
 #define REPORT_MS      250
-#define ERROR_BODY_MAX (1 * BT_MIB)
 #define BODY_AHEAD     (16 * BT_KIB)
+#define WORDS_MS       1000 /* for the body of an engine's 5xx */
 
 static const char *const STATE_NAMES[] = {
     [XS_NEW] = "new",       [XS_WAIT] = "wait",       [XS_PREFILL] = "prefill",
@@ -427,7 +428,7 @@ static void send_fault(struct exchange *x, enum fault fault, unsigned status,
                                 : BT_STR("1"));
     }
     exchange_write_fields(x, &fields);
-    fault_write(&body, fault, code, detail);
+    fault_write(&body, fault, code, detail.len > 0 ? detail : x->why);
     send_answer(x, code, &fields, &body);
     bt_buf_fini(&fields);
     bt_buf_fini(&body);
@@ -614,18 +615,34 @@ static void on_wait(struct exchange *x, const struct exchange_event *event)
 
 static void keep_answer(struct exchange *x, struct bt_str bytes)
 {
-    const uint64_t limit = x->prefill.code == 200
-                               ? x->worker->config->limits.prefill_answer
-                               : ERROR_BODY_MAX;
+    const uint64_t limit = x->worker->config->limits.prefill_answer;
+    const bool is_error = x->prefill.code != 200;
 
-    if (limit > 0 && x->answer.len + bytes.len > limit) {
-        attempt_prefill_bad(x, FAULT_PREFILL_BAD);
+    if (!is_error && limit > 0 && x->answer.len + bytes.len > limit) {
+        attempt_prefill_bad(
+            x, FAULT_PREFILL_BAD,
+            BT_STR("its answer is longer than limits.prefill_answer"));
         return;
     }
     bt_buf_append(&x->answer, bytes);
     if (x->answer.failed) {
         leg_close(&x->prefill, LEG_CANCELLED);
         exchange_refuse(x, FAULT_OVERLOADED, 0, (struct bt_str){0});
+    } else if (is_error && x->answer.len > relay_error_max(x->prefill.code)) {
+        attempt_prefill_end(x);
+    }
+}
+
+/* An engine's 5xx is another attempt: its words are waited for, shortly. */
+static bool has_failed(const struct leg *leg)
+{
+    return leg_is_open(leg) && leg->code >= 500;
+}
+
+static void wait_for_words(struct exchange *x, const struct leg *leg)
+{
+    if (has_failed(leg)) {
+        set_timer(x, WORDS_MS);
     }
 }
 
@@ -634,6 +651,7 @@ static void on_prefill(struct exchange *x, const struct exchange_event *event)
     switch (event->kind) {
     case XE_HEAD:
         attempt_prefill_head(x, event->head);
+        wait_for_words(x, &x->prefill);
         return;
     case XE_BODY:
         keep_answer(x, event->bytes);
@@ -642,12 +660,20 @@ static void on_prefill(struct exchange *x, const struct exchange_event *event)
         attempt_prefill_end(x);
         return;
     case XE_FAILED:
+        if (has_failed(&x->prefill)) {
+            attempt_prefill_end(x);
+            return;
+        }
         attempt_prefill_failed(x, event->failure);
         return;
     case XE_CLIENT_GONE:
         client_gone(x);
         return;
     case XE_DEADLINE:
+        if (has_failed(&x->prefill)) {
+            attempt_prefill_end(x);
+            return;
+        }
         exchange_refuse(x, deadline_fault(x, FAULT_PREFILL_TIMEOUT), 0,
                         (struct bt_str){0});
         return;
@@ -686,13 +712,36 @@ static void first_answer(struct exchange *x)
     }
 }
 
-static void stream_break(struct exchange *x, enum fault fault)
+static void stream_break(struct exchange *x, enum fault fault, unsigned status)
 {
     x->fault = fault;
-    relay_break(&x->relay, fault);
+    relay_break(&x->relay, fault, status);
     if (x->state != XS_DONE) {
         exchange_settle(x);
     }
+}
+
+/* What D answered is no whole JSON, or tells what is private. */
+static void decode_bad(struct exchange *x)
+{
+    const bool is_error = x->relay.error.len > 0;
+    const struct bt_str why =
+        is_error ? BT_STR("its answer is an error that is not passed on")
+        : x->relay.is_sse ? BT_STR("its events are not what a client may have")
+                          : BT_STR("its answer is not one whole JSON object");
+
+    complaint_log(x->decode_engine, now_ms(x), why, x->relay.error);
+    if (!x->relay.committed) {
+        x->why = why;
+        /* Without framing this is how a death looks. */
+        x->deaths += x->relay.ends_by_close ? 1 : 0;
+        attempt_decode_bad(x, FAULT_DECODE_BAD, 0, LEG_BAD_ANSWER);
+        return;
+    }
+    leg_close(&x->decode, LEG_BAD_ANSWER);
+    x->code = x->relay.code;
+    stream_break(x, is_error ? FAULT_DECODE_FAILED : FAULT_DECODE_BAD,
+                 x->relay.error_code);
 }
 
 /* What a relay step means; true when the exchange goes on. */
@@ -713,7 +762,7 @@ static bool take_result(struct exchange *x, enum relay_result result)
         if (!x->relay.committed) {
             exchange_refuse(x, FAULT_OVERLOADED, 0, (struct bt_str){0});
         } else {
-            relay_break(&x->relay, FAULT_OVERLOADED);
+            relay_break(&x->relay, FAULT_OVERLOADED, 0);
             exchange_settle(x);
         }
         return false;
@@ -724,7 +773,13 @@ static bool take_result(struct exchange *x, enum relay_result result)
         }
         leg_close(&x->decode, LEG_LOST);
         x->code = x->relay.code;
-        stream_break(x, FAULT_STREAM_LOST);
+        stream_break(x, FAULT_STREAM_LOST, 0);
+        return false;
+    case RELAY_ERROR:
+        attempt_decode_refused(x);
+        return false;
+    case RELAY_BAD:
+        decode_bad(x);
         return false;
     }
     return true;
@@ -738,7 +793,9 @@ static void decode_body(struct exchange *x, struct bt_str bytes)
         return; /* the client left while it was written to */
     }
     if (!x->relay.committed) {
-        set_timer(x, x->worker->config->timeouts.idle);
+        if (!has_failed(&x->decode)) {
+            set_timer(x, x->worker->config->timeouts.idle);
+        }
         return;
     }
     x->code = x->relay.code;
@@ -775,6 +832,7 @@ static void on_decode(struct exchange *x, const struct exchange_event *event)
     switch (event->kind) {
     case XE_HEAD:
         attempt_decode_head(x, event->head);
+        wait_for_words(x, &x->decode);
         return;
     case XE_BODY:
         decode_body(x, event->bytes);
@@ -783,12 +841,20 @@ static void on_decode(struct exchange *x, const struct exchange_event *event)
         decode_whole(x);
         return;
     case XE_FAILED:
+        if (has_failed(&x->decode)) {
+            attempt_decode_refused(x);
+            return;
+        }
         attempt_decode_failed(x, event->failure);
         return;
     case XE_CLIENT_GONE:
         client_gone(x);
         return;
     case XE_DEADLINE:
+        if (has_failed(&x->decode)) {
+            attempt_decode_refused(x);
+            return;
+        }
         exchange_refuse(x, deadline_fault(x, FAULT_DECODE_TIMEOUT), 0,
                         (struct bt_str){0});
         return;
@@ -826,7 +892,7 @@ static void stream_deadline(struct exchange *x)
         set_timer(x, x->worker->config->timeouts.idle);
         return;
     }
-    stream_break(x, fault);
+    stream_break(x, fault, 0);
 }
 
 static void on_stream(struct exchange *x, const struct exchange_event *event)
@@ -840,7 +906,7 @@ static void on_stream(struct exchange *x, const struct exchange_event *event)
         return;
     case XE_FAILED:
         leg_close(&x->decode, LEG_LOST);
-        stream_break(x, FAULT_STREAM_LOST);
+        stream_break(x, FAULT_STREAM_LOST, 0);
         return;
     case XE_ROOM:
         leg_resume(&x->decode);
@@ -1117,7 +1183,7 @@ void exchange_abort(struct exchange *x)
     if (x->sink != NULL && x->relay.committed) {
         x->fault = FAULT_SHUT_DOWN;
         x->code = x->relay.code;
-        relay_break(&x->relay, FAULT_SHUT_DOWN);
+        relay_break(&x->relay, FAULT_SHUT_DOWN, 0);
     } else if (x->sink != NULL) {
         send_fault(x, FAULT_SHUT_DOWN, 0, (struct bt_str){0});
     }

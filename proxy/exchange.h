@@ -119,6 +119,7 @@ struct exchange {
     struct leg release;
     struct relay relay;
     struct bt_str retry_after; /* of the last busy engine */
+    struct bt_str why; /* of the last leg: what is wrong with its answer */
 
     /* the verdict */
     enum fault fault;

@@ -83,12 +83,12 @@ void fault_write(struct bt_buf *out, enum fault fault, unsigned status,
     bt_buf_fini(&text);
 }
 
-void fault_write_event(struct bt_buf *out, enum fault fault)
+void fault_write_event(struct bt_buf *out, enum fault fault, unsigned status)
 {
     const struct fault_row *const row = &ROWS[fault];
 
     bt_buf_append(out, BT_STR("data: {\"error\":{\"message\":"));
     bt_buf_append_json(out, bt_str_of(row->message));
     bt_buf_printf(out, ",\"type\":\"%s\",\"param\":null,\"code\":%u}}\n\n",
-                  row->type, row->status);
+                  row->type, status != 0 ? status : row->status);
 }

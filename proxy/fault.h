@@ -30,6 +30,6 @@ enum fault fault_of_http(unsigned status);
 void fault_write(struct bt_buf *out, enum fault fault, unsigned status,
                  struct bt_str detail);
 /* The same as one server-sent event. */
-void fault_write_event(struct bt_buf *out, enum fault fault);
+void fault_write_event(struct bt_buf *out, enum fault fault, unsigned status);
 
 #endif

@@ -156,7 +156,7 @@ def test_half_a_json_answer_is_never_taken_for_a_whole_one(stock, body):
     one.d.script = by_close(body)
     try:
         status, answer, _ = one.proxy.ask(body={"model": "m", "prompt": "hi"})
-        assert status == 502 and answer["error"]["code"] == "decode_failed"
+        assert status == 502 and answer["error"]["code"] == "decode_bad_answer"
     except c.http.client.IncompleteRead:
         assert len(body) > 65536
     one.d.script = by_close(b'{"choices":[{"text":"hello"}]}')

@@ -1613,9 +1613,210 @@ START_TEST(a_leg_that_cannot_be_opened_is_an_overload)
 }
 END_TEST
 
+/* --- answers that are looked at --- */
+
+static void answer_decode(unsigned code, const char *text)
+{
+    on_sent(&x->decode);
+    on_head(&x->decode, code, "application/json");
+    on_body(&x->decode, text);
+    on_end(&x->decode);
+}
+
+START_TEST(a_bad_answer_of_decode_is_tried_elsewhere_and_then_an_error)
+{
+    const char *const texts[] = {"{\"a\":[1", "", "{}{}", "no JSON",
+                                 "\xef\xbb\xbf{}"};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(texts); i++) {
+        again();
+        reach_decode();
+        answer_decode(200, texts[i]);
+        ck_assert_int_eq(x->state, XS_PREFILL); /* spent: P and D anew */
+        answer_prefill(PARAMS);
+        answer_decode(200, texts[i]);
+        ck_assert_uint_eq(fake.answers, 1);
+        ck_assert_uint_eq(fake.code, 502);
+        ck_assert(has(bt_buf_str(&fake.body), "decode_bad_answer"));
+        ck_assert(has(bt_buf_str(&fake.body), "not one whole JSON object"));
+    }
+}
+END_TEST
+
+START_TEST(a_cut_answer_has_its_fault_and_the_code_that_was_sent)
+{
+    static char text[RELAY_HOLD_MAX + 100];
+
+    memset(text, 'y', sizeof(text));
+    memcpy(text, "{\"t\":\"", 6);
+    text[sizeof(text) - 1] = '\0';
+    reach_decode();
+    answer_decode(200, text);
+    ck_assert_uint_eq(fake.cuts, 1);
+    ck_assert_uint_eq(fake.ends, 0);
+    ck_assert_int_eq(x->fault, FAULT_DECODE_BAD);
+    ck_assert_uint_eq(x->code, 200);
+    again();
+    reach_stream();
+    on_body(&x->decode, "data: {\"kv_transfer_params\":\n\n");
+    ck_assert_uint_eq(fake.cuts, 1);
+    ck_assert_int_eq(x->fault, FAULT_DECODE_BAD);
+    ck_assert_uint_eq(x->code, 200);
+    ck_assert(has(bt_buf_str(&fake.body), "data: {\"error\":"));
+}
+END_TEST
+
+START_TEST(a_bad_answer_of_prefill_is_tried_elsewhere_and_then_an_error)
+{
+    const char *const texts[] = {
+        "{\"kv_transfer_params\":" PARAMS,
+        "{\"kv_transfer_params\":" PARAMS "} {}",
+        "{\"kv_transfer_params\":" PARAMS "},",
+        "\xef\xbb\xbf{\"kv_transfer_params\":" PARAMS "}",
+        "\xff\xfe{}",
+        "",
+        "{\"kv_transfer_params\":" PARAMS ",\"kv\\u005ftransfer_params\":{}}"};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(texts); i++) {
+        again();
+        start();
+        for (int n = 0; n < 2; n++) {
+            ck_assert_int_eq(x->state, XS_PREFILL);
+            on_head(&x->prefill, 200, "application/json");
+            on_body(&x->prefill, texts[i]);
+            on_end(&x->prefill);
+        }
+        ck_assert_uint_eq(fake.code, 502);
+        ck_assert(has(bt_buf_str(&fake.body), "prefill_bad_answer"));
+        ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 0);
+    }
+}
+END_TEST
+
+#define ECHO                                     \
+    "{\"error\":{\"message\":\"{'prompt': 'x', " \
+    "'kv_transfer_params': {'remote_host': '10.0.0.1'}}\"}}"
+
+static void check_ours(unsigned code)
+{
+    ck_assert_uint_eq(fake.answers, 1);
+    ck_assert_uint_eq(fake.code, code);
+    ck_assert(has(bt_buf_str(&fake.body), "engine_refused"));
+    ck_assert(!has(bt_buf_str(&fake.body), "10.0.0.1"));
+    ck_assert(!has(bt_buf_str(&fake.body), "transfer_params"));
+}
+
+START_TEST(an_error_that_tells_what_is_private_becomes_one_of_ours)
+{
+    const unsigned codes[] = {400, 404, 422};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(codes); i++) {
+        again();
+        start();
+        on_head(&x->prefill, codes[i], "application/json");
+        on_body(&x->prefill, ECHO);
+        on_end(&x->prefill);
+        check_ours(codes[i]);
+        again();
+        reach_decode();
+        answer_decode(codes[i], ECHO);
+        check_ours(codes[i]);
+    }
+    again();
+    reach_decode();
+    on_head(&x->decode, 200, "text/event-stream");
+    on_body(&x->decode,
+            "data: {\"error\":{\"code\":400,\n"
+            "data: \"message\":\"'prompt': 'x', 'remote_host': '10.0.0.1'\"}}"
+            "\n\n");
+    check_ours(400);
+}
+END_TEST
+
+START_TEST(an_error_that_tells_nothing_private_passes_as_it_is)
+{
+    reach_decode();
+    answer_decode(400, "<h1>no</h1>");
+    ck_assert_uint_eq(fake.code, 400);
+    ck_assert(bt_str_eq(bt_buf_str(&fake.body), BT_STR("<h1>no</h1>")));
+    again();
+    reach_decode();
+    answer_decode(404, "{\"kv_transfer_params\":null,\"error\":{\"a\":1.0}}");
+    ck_assert_uint_eq(fake.code, 404);
+    ck_assert(
+        bt_str_eq(bt_buf_str(&fake.body), BT_STR("{\"error\":{\"a\":1.0}}")));
+}
+END_TEST
+
+START_TEST(the_words_of_a_failed_engine_are_waited_for_shortly)
+{
+    const enum exchange_event_kind ends[] = {XE_END, XE_FAILED, XE_DEADLINE};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(ends); i++) {
+        again();
+        start();
+        for (unsigned n = 1; n <= 2; n++) {
+            ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], n);
+            on_head(&x->prefill, 500, "application/json");
+            on_body(&x->prefill, "{\"error\":");
+            ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], n);
+            on(ends[i], &x->prefill);
+        }
+        ck_assert_uint_eq(fake.code, 502);
+        ck_assert(has(bt_buf_str(&fake.body), "it answered 500"));
+        again();
+        reach_decode();
+        on_sent(&x->decode);
+        on_head(&x->decode, 500, "application/json");
+        on_body(&x->decode, "{\"error\":");
+        ck_assert_int_eq(x->state, XS_DECODE);
+        on(ends[i], &x->decode);
+        ck_assert_int_eq(x->state, XS_PREFILL);
+    }
+}
+END_TEST
+
+START_TEST(decode_that_refuses_the_params_blames_prefill)
+{
+    const char *const words =
+        "{\"error\":{\"message\":\"kv_transfer_params.remote_port is bad\"}}";
+    const struct engine *first;
+
+    reach_decode();
+    first = x->prefill.engine;
+    answer_decode(400, words);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_ptr_ne(x->prefill.engine, first);
+    answer_prefill(PARAMS);
+    answer_decode(422, words);
+    ck_assert_uint_eq(fake.code, 502);
+    ck_assert(has(bt_buf_str(&fake.body), "prefill_bad_answer"));
+    ck_assert_uint_eq(fake_legs()->opened[LEG_RELEASE], 0); /* spent */
+}
+END_TEST
+
+START_TEST(decode_alone_that_refuses_blames_nobody_else)
+{
+    start();
+    answer_prefill("null");
+    ck_assert_int_eq(x->state, XS_DECODE);
+    answer_decode(400, "kv_transfer_params is missing");
+    check_ours(400);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
+}
+END_TEST
+
 HARNESS_MAIN_WITH(
     "exchange", setup, teardown, every_event_in_every_state_keeps_the_promises,
     every_state_ends_by_its_deadlines,
+    a_bad_answer_of_decode_is_tried_elsewhere_and_then_an_error,
+    a_cut_answer_has_its_fault_and_the_code_that_was_sent,
+    a_bad_answer_of_prefill_is_tried_elsewhere_and_then_an_error,
+    an_error_that_tells_what_is_private_becomes_one_of_ours,
+    an_error_that_tells_nothing_private_passes_as_it_is,
+    the_words_of_a_failed_engine_are_waited_for_shortly,
+    decode_that_refuses_the_params_blames_prefill,
+    decode_alone_that_refuses_blames_nobody_else,
     a_worker_that_ends_gives_every_client_a_verdict,
     a_request_goes_to_prefill_then_decode_then_back,
     a_stream_commits_at_its_first_event_and_frees_the_body,

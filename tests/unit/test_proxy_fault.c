@@ -67,7 +67,7 @@ START_TEST(an_event_is_one_data_line_and_a_blank_one)
     struct bt_json_value value;
     struct bt_str text;
 
-    fault_write_event(&event, FAULT_STREAM_LOST);
+    fault_write_event(&event, FAULT_STREAM_LOST, 0);
     text = bt_buf_str(&event);
     ck_assert(bt_str_starts(text, BT_STR("data: {")));
     ck_assert_uint_eq(bt_str_find(text, BT_STR("\n")), text.len - 2);
