@@ -810,6 +810,28 @@ static enum bt_conf_verdict report(const struct bt_conf_error *error)
     return BT_CONF_EXIT_USAGE;
 }
 
+/* Do engines of this connector find a handoff by the request's id alone? */
+static bool matches_by_id(int connector)
+{
+    return connector == CONNECTOR_TPU || connector == CONNECTOR_MOONCAKE ||
+           connector == CONNECTOR_MOONCAKE_SEQ;
+}
+
+static void say_good(const struct config *config)
+{
+    const struct pool_conf *const pools = config->pools.items;
+
+    (void)puts("the configuration is good");
+    for (size_t i = 0; i < config->pools.count; i++) {
+        if (matches_by_id(pools[i].connector)) {
+            (void)printf("pools.%zu: %s engines find a handoff by the id of "
+                         "its request: start vLLM 0.14 and later with "
+                         "VLLM_DISABLE_REQUEST_ID_RANDOMIZATION=1\n",
+                         i, connector_names[pools[i].connector]);
+        }
+    }
+}
+
 /* What the flags asked for beside running. */
 static enum bt_conf_verdict conclude(const struct load *load)
 {
@@ -830,7 +852,7 @@ static enum bt_conf_verdict conclude(const struct load *load)
         return print_config(load);
     }
     if (load->run.check_only) {
-        (void)puts("the configuration is good");
+        say_good(load->config);
         return BT_CONF_EXIT_OK;
     }
     return BT_CONF_RUN;

@@ -47,8 +47,8 @@ static void on_readable(void *owner)
         }
     }
     if (is_shortage(error)) {
-        bt_log(BT_LOG_ERROR, listener->address, "cannot accept: errno %d",
-               error);
+        bt_log_limited(BT_LOG_ERROR, listener->address,
+                       "cannot accept: errno %d", error);
         pause_all(listener, true);
         bt_timer_set(&listener->rest, REST_MS);
     }

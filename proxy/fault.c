@@ -3,6 +3,8 @@
  */
 #include "proxy/fault.h"
 
+#define DETAIL_MAX 512 /* what a client sent may be as large as its body */
+
 struct fault_row {
     unsigned status;
     const char *type;
@@ -66,7 +68,9 @@ void fault_write(struct bt_buf *out, enum fault fault, unsigned status,
     bt_buf_append(&text, bt_str_of(row->message));
     if (detail.len > 0) {
         bt_buf_append(&text, BT_STR(": "));
-        bt_buf_append(&text, detail);
+        bt_buf_append(&text, bt_str_cut(detail, DETAIL_MAX));
+        bt_buf_append(&text,
+                      detail.len > DETAIL_MAX ? BT_STR("...") : BT_STR(""));
     }
     bt_buf_append(out, BT_STR("{\"error\":{\"message\":"));
     bt_buf_append_json(out, bt_buf_str(&text));

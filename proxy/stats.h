@@ -30,7 +30,7 @@ enum route_reason {
     ROUTE_REASON_SHORT,
     ROUTE_REASON_TOOL_CHOICE,
     ROUTE_REASON_NO_HANDOFF,
-    ROUTE_REASON_LOCAL, /* handoff.on_failure: local */
+    ROUTE_REASON_LOCAL,       /* handoff.on_failure: local */
     ROUTE_REASON_SAME_ENGINE, /* one engine is P and D */
     ROUTE_REASON_COUNT
 };

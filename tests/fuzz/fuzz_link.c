@@ -63,7 +63,8 @@ static void open_link(struct proxy_side *side, int fd)
     agent_link_init(link, side->agents);
     check(bt_stream_open(side->loop, fd, &options, &NO_EVENTS, NULL, &stream) ==
           BT_OK);
-    TAILQ_INSERT_TAIL(&side->agents->links, link, entry);
+    link->is_stranger = true;
+    TAILQ_INSERT_TAIL(&side->agents->strangers, link, entry);
     side->agents->link_count++;
     side->agents->stranger_count++;
     agent_link_start(link, stream, bt_str_span("", 0));
@@ -117,7 +118,7 @@ static void on_release(void *owner, uint64_t proxy, baton_id handoff,
     (void)owner;
     (void)proxy;
     check(handoff.lo != 0);
-    check(reason <= BATON_REASON_UNKNOWN_PEER);
+    check(reason <= BATON_REASON_MEMORY);
 }
 
 static void on_renew(void *owner, uint64_t proxy, baton_id handoff,
@@ -186,13 +187,12 @@ static void fuzz_agent(const uint8_t *data, size_t size)
     const char *const proxies[] = {address};
     const struct bta_links_options options = {
         .proxies = proxies, .proxy_count = 1, .events = &LINK_EVENTS};
-    struct bta_links *links;
+    struct bta_links *links = NULL;
     const int listener = listen_unix(address);
     int fd = -1;
 
     check(agent_side_open(&side));
-    links = bta_links_open(side.reactor, &options);
-    check(links != NULL);
+    check(bta_links_open(side.reactor, &options, &links) == BATON_OK);
     for (unsigned i = 0; i < TURNS && fd < 0; i++) {
         check(agent_side_turn(&side, 0));
         fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);

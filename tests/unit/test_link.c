@@ -206,8 +206,8 @@ static void open_agent_at(struct agent *agent, char engine, const char *key,
         options.key = (baton_bytes){key, strlen(key)};
     }
     agent->owner = PROXY_BOOT;
-    agent->links = bta_links_open(fx.agent.reactor, &options);
-    ck_assert_ptr_nonnull(agent->links);
+    ck_assert_int_eq(bta_links_open(fx.agent.reactor, &options, &agent->links),
+                     BATON_OK);
 }
 
 static void open_agent(struct agent *agent, char engine, const char *key)
@@ -440,7 +440,10 @@ START_TEST(refuses_a_malformed_name)
                                                   .events = &LINK_EVENTS,
                                                   .owner = &fx.p};
 
-        ck_assert_ptr_null(bta_links_open(fx.agent.reactor, &options));
+        ck_assert_int_eq(
+            bta_links_open(fx.agent.reactor, &options, &fx.p.links),
+            BATON_ERR_ARGUMENT);
+        ck_assert_ptr_null(fx.p.links);
     }
 }
 END_TEST
@@ -528,6 +531,30 @@ START_TEST(answers_another_version_with_426)
     raw_expect(fd, "HTTP/1.1 404", got, sizeof(got));
     close(fd);
     ck_assert_int_eq(stat_of(CONTROL_STAT_LINKS_REFUSED, "version"), 2);
+}
+END_TEST
+
+START_TEST(an_agent_gets_in_although_idle_connections_take_all_places)
+{
+    int fds[AGENTS_STRANGERS];
+    char byte;
+
+    open_proxy(NULL);
+    for (size_t i = 0; i < BT_ARRAY_LEN(fds); i++) {
+        fds[i] = raw_connect();
+        turn();
+    }
+    UNTIL(fx.proxy.agents->stranger_count == AGENTS_STRANGERS);
+    raw_send(fds[0], UPGRADE("/agent/v1", "baton-agent/1"));
+    open_agent(&fx.p, 'p', NULL);
+    UNTIL(fx.p.syncs == 1);
+    ck_assert_int_eq(stat_of(CONTROL_STAT_LINKS_REFUSED, "too_many_links"), 1);
+    /* The second had shown least; the first was about to say hello. */
+    ck_assert_int_eq(recv(fds[1], &byte, 1, 0), 0);
+    ck_assert_int_gt(recv(fds[0], &byte, 1, 0), 0);
+    for (size_t i = 0; i < BT_ARRAY_LEN(fds); i++) {
+        close(fds[i]);
+    }
 }
 END_TEST
 
@@ -874,8 +901,8 @@ START_TEST(syncs_thousands_of_records_in_parts)
     options.events = &events;
     write_hello(fx.p.hello, sizeof(fx.p.hello), 'p', 0xaa);
     options.hello = bt_str_of(fx.p.hello);
-    fx.p.links = bta_links_open(fx.agent.reactor, &options);
-    ck_assert_ptr_nonnull(fx.p.links);
+    ck_assert_int_eq(bta_links_open(fx.agent.reactor, &options, &fx.p.links),
+                     BATON_OK);
     UNTIL(fx.p.releases == 2500);
     ck_assert_uint_eq(fx.p.last_id.lo, 2500);
     ck_assert(!TAILQ_FIRST(&fx.proxy.agents->links)->is_syncing);
@@ -1284,6 +1311,7 @@ HARNESS_MAIN_WITH(
     agent_with_a_key_leaves_a_proxy_without_one,
     proxy_refuses_an_agent_that_does_not_prove_the_key,
     proves_the_key_over_both_nonces, answers_another_version_with_426,
+    an_agent_gets_in_although_idle_connections_take_all_places,
     refuses_a_hello_of_another_version, refuses_a_hello_without_what_it_needs,
     shows_an_agent_of_no_configured_engine_but_does_not_route_it,
     closes_a_link_that_speaks_garbage, ignores_and_counts_what_it_does_not_know,
