@@ -497,8 +497,8 @@ static bool is_our_key(const struct engine *engine, unsigned code)
 
 static void refuse_key(struct exchange *x, struct leg *leg)
 {
-    bt_log(BT_LOG_ERROR, leg->engine->url.normal,
-           "refuses the key that is configured for it: %u", leg->code);
+    bt_log_limited(BT_LOG_ERROR, leg->engine->url.normal,
+                   "refuses the key that is configured for it: %u", leg->code);
     leg_close(leg, LEG_CLIENT_ERROR);
     exchange_refuse(x, FAULT_ENGINE_KEY, 0, (struct bt_str){0});
 }
@@ -677,12 +677,13 @@ void attempt_prefill_end(struct exchange *x)
         attempt_prefill_bad(x, FAULT_PREFILL_BAD, answer.why);
         return;
     case PREFILL_FOREIGN:
-        bt_log(BT_LOG_WARN, x->prefill_engine->url.normal,
-               "its handoff names the host \"%.*s\"; allow that with "
-               "handoff_hosts, or let the engine name its own (vLLM: "
-               "VLLM_NIXL_SIDE_CHANNEL_HOST)",
-               (int)(answer.foreign.len < 255 ? answer.foreign.len : 255),
-               answer.foreign.ptr);
+        bt_log_limited(
+            BT_LOG_WARN, x->prefill_engine->url.normal,
+            "its handoff names the host \"%.*s\"; allow that with "
+            "handoff_hosts, or let the engine name its own (vLLM: "
+            "VLLM_NIXL_SIDE_CHANNEL_HOST)",
+            (int)(answer.foreign.len < 255 ? answer.foreign.len : 255),
+            answer.foreign.ptr);
         attempt_prefill_bad(x, FAULT_FOREIGN_HOST,
                             BT_STR("its handoff names a foreign host"));
         return;

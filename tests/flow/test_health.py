@@ -34,7 +34,7 @@ def test_an_engine_whose_health_is_503_gets_no_request_until_it_is_good(stock, s
     c.eventually(lambda: usable(one, ill), 5, "it is usable again")
     c.eventually(lambda: one.proxy.ask(body=BODY)[0] == 200 and ill.seen, 5, "it gets requests")
     said = [line for line in one.proxy.text().splitlines() if ill.url in line]
-    assert len([s for s in said if "503" in s]) == 1 and len([s for s in said if "usable again" in s]) == 1, said
+    assert len([s for s in said if "answered 503" in s]) == 1 and len([s for s in said if "usable again" in s]) == 1, said
 
 
 @pytest.mark.parametrize("side", ["prefill", "decode"])
