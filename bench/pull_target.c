@@ -55,9 +55,10 @@ static bool hold(struct target *target, enum pull_provider provider,
                                   tokens, LEASE_MS, NULL, 0);
     }
     if (status == BATON_OK) {
-        status = baton_params_write(
-            &info, 1, pull_handoff(order), (uint32_t)order, &blocks, 1, tokens,
-            NULL, 0, params->text, sizeof(params->text), &params->length);
+        status =
+            baton_params_write(&info, 1, pull_handoff(order), (uint32_t)order,
+                               0, &blocks, 1, tokens, NULL, 0, params->text,
+                               sizeof(params->text), &params->length);
     }
     return status == BATON_OK || complain(target, "hold", status);
 }

@@ -359,6 +359,23 @@ void handoffs_forget_worker(struct handoffs *handoffs,
 
 /* --- agents' reports: P --- */
 
+/*
+ * A hold of no live handoff. One that was released before it began is no
+ * stray: it ends for the reason that was given then.
+ */
+static enum release_reason stray_hold(struct handoffs *handoffs,
+                                      const struct handoff_place *from,
+                                      struct handoff_id id)
+{
+    const struct handoff *const ended = find_ended(handoffs, id);
+
+    if (ended != NULL && place_is(from, ended->prefill)) {
+        return ended->reason;
+    }
+    control_stat_add(handoffs->stats, CONTROL_STAT_STRAY_HOLDS, 0, 1);
+    return RELEASE_CANCELLED;
+}
+
 enum handoff_answer handoffs_held(struct handoffs *handoffs,
                                   const struct handoff_place *from,
                                   const struct handoff_report *report,
@@ -368,8 +385,7 @@ enum handoff_answer handoffs_held(struct handoffs *handoffs,
     const uint64_t bit = rank_bit(from->rank);
 
     if (handoff == NULL || !place_is(from, handoff->prefill)) {
-        control_stat_add(handoffs->stats, CONTROL_STAT_STRAY_HOLDS, 0, 1);
-        *reason_p = RELEASE_CANCELLED;
+        *reason_p = stray_hold(handoffs, from, report->id);
         return HANDOFF_ANSWER_RELEASE;
     }
     handoff->synced |= bit;
@@ -483,6 +499,18 @@ static struct handoff *find_decode(struct handoffs *handoffs,
     return handoff;
 }
 
+/* A report about no handoff of ours. */
+static void count_stray(struct handoffs *handoffs)
+{
+    control_stat_add(handoffs->stats, CONTROL_STAT_MESSAGES_IGNORED, 0, 1);
+}
+
+/* Is it a handoff of this proxy, alive or ended lately? */
+static bool is_known(const struct handoffs *handoffs, struct handoff_id id)
+{
+    return find(handoffs, id) != NULL || find_ended(handoffs, id) != NULL;
+}
+
 enum handoff_answer handoffs_pulling(struct handoffs *handoffs,
                                      const struct handoff_place *from,
                                      const struct handoff_report *report)
@@ -490,6 +518,9 @@ enum handoff_answer handoffs_pulling(struct handoffs *handoffs,
     struct handoff *const handoff = find_decode(handoffs, from, report->id);
 
     if (handoff == NULL) {
+        if (!is_known(handoffs, report->id)) {
+            count_stray(handoffs);
+        }
         return HANDOFF_ANSWER_ACK;
     }
     handoff->pulling |= rank_bit(from->rank);
@@ -524,17 +555,26 @@ static void add_pull(struct handoffs *handoffs, struct handoff *handoff,
 
 /*
  * D's first token can be quicker than its agent's report: the handoff was
- * released by it, and has ended. The time line still shows the pull.
+ * released by it, and has ended. The time line still shows the pull. The pull
+ * of a D that was given up is none of ours any more.
  */
 static void note_late_pull(struct handoffs *handoffs,
                            const struct handoff_place *from,
                            const struct handoff_report *report)
 {
-    struct handoff *const handoff = find_ended(handoffs, report->id);
+    struct handoff *handoff;
     const uint64_t bit = rank_bit(from->rank);
 
-    if (handoff == NULL || handoff->decode == NULL ||
-        !place_is(from, handoff->decode) || (handoff->pulled & bit) != 0) {
+    if (find(handoffs, report->id) != NULL) {
+        return;
+    }
+    handoff = find_ended(handoffs, report->id);
+    if (handoff == NULL) {
+        count_stray(handoffs);
+        return;
+    }
+    if (handoff->decode == NULL || !place_is(from, handoff->decode) ||
+        (handoff->pulled & bit) != 0) {
         return;
     }
     handoff->pulled |= bit;
@@ -602,6 +642,10 @@ enum handoff_answer handoffs_pull_failed(struct handoffs *handoffs,
 {
     struct handoff *const handoff = find_decode(handoffs, from, report->id);
 
+    if (handoff == NULL && !is_known(handoffs, report->id)) {
+        count_stray(handoffs);
+        return HANDOFF_ANSWER_ACK;
+    }
     control_stat_add(
         handoffs->stats, CONTROL_STAT_PULL_FAILURES,
         control_stat_label(CONTROL_STAT_PULL_FAILURES, report->reason), 1);

@@ -31,6 +31,7 @@ struct hold {
     struct hold *prev, *next; /* newest first */
     baton_id id;
     uint32_t slot;
+    uint64_t owner; /* the proxy's boot */
     bool is_ready;
     uint64_t waiting; /* ranks whose RELEASED is still to come */
     uint32_t *blocks; /* held, of all groups; NULL while open */
@@ -145,6 +146,7 @@ enum bt_status hold_open(struct handoff *handoff, baton_id id, uint64_t owner,
     if (hold == NULL) {
         return BT_ERR_NOMEM;
     }
+    hold->owner = owner;
     for (uint32_t i = 0; i < handoff->tp; i++) {
         const baton_status status =
             baton_hold_open(handoff->ranks[i].agent, id, hold->slot, owner);
@@ -247,10 +249,10 @@ static enum bt_status write_params(const struct hold *hold,
         if (cap > PARAMS_MAX || !bt_buf_reserve(params, cap)) {
             return BT_ERR_NOMEM;
         }
-        status = baton_params_write(infos, handoff->tp, hold->id, hold->slot,
-                                    hold->groups, handoff->group_count,
-                                    hold->tokens, digests, digest_count,
-                                    bt_buf_tail(params), cap, &length);
+        status = baton_params_write(
+            infos, handoff->tp, hold->id, hold->slot, hold->owner, hold->groups,
+            handoff->group_count, hold->tokens, digests, digest_count,
+            bt_buf_tail(params), cap, &length);
         if (status == BATON_ERR_SPACE && length <= cap) {
             length = cap * 2;
         }

@@ -52,8 +52,9 @@ static int prefill(int d)
     MUST(!baton_hold_ready(agent, handoff, &blocks, 1, 64, 0, NULL, 0));
     MUST(!baton_agent_info(agent, text, sizeof(text), &used));
     MUST(send(d, text, used, 0) > 0);
-    MUST(!baton_params_write(&(baton_bytes){text, used}, 1, handoff, 0, &blocks,
-                             1, 64, NULL, 0, text, sizeof(text), &used));
+    MUST(!baton_params_write(&(baton_bytes){text, used}, 1, handoff, 0, 0,
+                             &blocks, 1, 64, NULL, 0, text, sizeof(text),
+                             &used));
     MUST(send(d, text, used, 0) > 0);
     MUST(recv(d, text, 1, 0) == 1); /* D has pulled */
     MUST(!baton_hold_release(agent, handoff));

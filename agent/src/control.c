@@ -69,7 +69,7 @@ static void on_sync(void *owner, struct bta_link *link, uint64_t proxy,
 
     (void)lease_ms;
     bta_holds_each(&agent->holds, proxy, sync_hold, link);
-    bta_pulls_sync(agent->pulls, link);
+    bta_pulls_sync(agent->pulls, proxy, link);
     links_counted(agent);
 }
 
@@ -86,33 +86,34 @@ static void on_down(void *owner, uint64_t proxy, uint64_t silent_us)
     bta_reactor_wake(agent->reactor);
 }
 
-static void on_release(void *owner, uint64_t proxy, baton_id handoff,
+static bool on_release(void *owner, uint64_t proxy, baton_id handoff,
                        baton_reason reason)
 {
     struct baton_agent *const agent = owner;
+    const bool is_owners = bta_holds_release(&agent->holds, proxy, handoff,
+                                             reason == BATON_REASON_PULLED
+                                                 ? BATON_REASON_PULLED
+                                                 : BATON_REASON_CANCELLED);
 
-    bta_holds_release(&agent->holds, proxy, handoff,
-                      reason == BATON_REASON_PULLED ? BATON_REASON_PULLED
-                                                    : BATON_REASON_CANCELLED);
     bta_control_holds(agent);
+    return is_owners;
 }
 
-static void on_renew(void *owner, uint64_t proxy, baton_id handoff,
+static bool on_renew(void *owner, uint64_t proxy, baton_id handoff,
                      uint32_t lease_ms)
 {
     struct baton_agent *const agent = owner;
 
-    bta_holds_renew(&agent->holds, proxy, handoff,
-                    lease_ms != 0 ? lease_ms
-                                  : bta_links_lease_ms(agent->links, proxy));
+    return bta_holds_renew(
+        &agent->holds, proxy, handoff,
+        lease_ms != 0 ? lease_ms : bta_links_lease_ms(agent->links, proxy));
 }
 
-static void on_cancel(void *owner, uint64_t proxy, baton_id handoff)
+static bool on_cancel(void *owner, uint64_t proxy, baton_id handoff)
 {
     struct baton_agent *const agent = owner;
 
-    (void)proxy;
-    bta_pulls_cancel_handoff(agent->pulls, handoff);
+    return bta_pulls_cancel_handoff(agent->pulls, proxy, handoff);
 }
 
 static void on_peer_up(void *owner, uint64_t proxy, struct bt_str card_text)

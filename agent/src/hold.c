@@ -29,10 +29,10 @@ struct bta_hold {
     enum hold_state state;
     uint32_t slot;
     uint64_t owner;
-    uint64_t due_us; /* of the lease, when READY */
-    bool is_default; /* the lease is the owner's to say */
-    bool is_untold;  /* in the list for the links */
-    baton_reason reason;
+    uint64_t due_us;     /* of the lease, when READY */
+    bool is_default;     /* the lease is the owner's to say */
+    bool is_untold;      /* in the list for the links */
+    baton_reason reason; /* of VOID and OVER */
     uint64_t tokens, bytes;
     struct block_lists blocks;
     struct bta_hold *prev, *next; /* live */
@@ -155,7 +155,7 @@ static void hold_end(struct bta_holds *holds, struct bta_hold *hold,
     link_out(holds, hold);
     hold->state = HOLD_OVER;
     hold->reason = reason;
-    bta_tombs_add(&holds->spent, hold->node.id, bta_now_us());
+    bta_tombs_add(&holds->spent, hold->node.id, 0, reason, bta_now_us());
     if ((size_t)reason < BT_ARRAY_LEN(holds->ended)) {
         holds->ended[reason]++;
     }
@@ -274,7 +274,7 @@ static baton_status open_locked(struct bta_holds *holds, baton_id id,
     struct bta_hold *hold;
 
     if (find(holds, id) != NULL || holds->slots[slot] != NULL ||
-        bta_tombs_has(&holds->spent, id, bta_now_us())) {
+        bta_tombs_has(&holds->spent, id, 0, bta_now_us())) {
         return BATON_ERR_EXISTS;
     }
     if (holds->map.count >= holds->limits.max_handoffs) {
@@ -291,8 +291,8 @@ static baton_status open_locked(struct bta_holds *holds, baton_id id,
     hold->node.id = id;
     hold->slot = slot;
     hold->owner = owner;
-    hold->state =
-        bta_tombs_take(&holds->tombs, id, bta_now_us()) ? HOLD_VOID : HOLD_OPEN;
+    hold->reason = bta_tombs_take(&holds->tombs, id, owner, bta_now_us());
+    hold->state = hold->reason == BATON_REASON_NONE ? HOLD_OPEN : HOLD_VOID;
     link_in(holds, hold);
     holds->total++;
     word_store(holds, slot, hold->state == HOLD_OPEN ? id.lo : 0);
@@ -402,7 +402,7 @@ static baton_status ready_locked(struct bta_holds *holds, baton_id id,
     due_set(holds, hold, bta_now_us() + (uint64_t)lease_ms * 1000);
     uses_add(holds, &hold->blocks, true);
     if (is_void) {
-        hold_end(holds, hold, BATON_REASON_CANCELLED);
+        hold_end(holds, hold, hold->reason);
     } else {
         tell(holds, hold);
     }
@@ -672,35 +672,42 @@ uint64_t bta_holds_expire(struct bta_holds *holds, uint64_t now_us)
     return next_us;
 }
 
-void bta_holds_release(struct bta_holds *holds, uint64_t owner, baton_id id,
+bool bta_holds_release(struct bta_holds *holds, uint64_t owner, baton_id id,
                        baton_reason reason)
 {
     struct bta_hold *hold;
+    bool is_owners;
 
     (void)pthread_mutex_lock(&holds->lock);
     hold = find(holds, id);
+    is_owners = hold == NULL || hold->owner == owner;
     if (hold == NULL) {
-        bta_tombs_add(&holds->tombs, id, bta_now_us());
-    } else if (hold->owner == owner && hold->state == HOLD_READY) {
+        bta_tombs_add(&holds->tombs, id, owner, reason, bta_now_us());
+    } else if (is_owners && hold->state == HOLD_READY) {
         hold_end(holds, hold, reason);
-    } else if (hold->owner == owner) {
+    } else if (is_owners && hold->state == HOLD_OPEN) {
         word_store(holds, hold->slot, 0);
         hold->state = HOLD_VOID;
+        hold->reason = reason;
     }
     (void)pthread_mutex_unlock(&holds->lock);
+    return is_owners;
 }
 
-void bta_holds_renew(struct bta_holds *holds, uint64_t owner, baton_id id,
+bool bta_holds_renew(struct bta_holds *holds, uint64_t owner, baton_id id,
                      uint32_t lease_ms)
 {
     struct bta_hold *hold;
+    bool is_owners;
 
     (void)pthread_mutex_lock(&holds->lock);
     hold = find(holds, id);
-    if (hold != NULL && hold->owner == owner && hold->state == HOLD_READY) {
+    is_owners = hold == NULL || hold->owner == owner;
+    if (hold != NULL && is_owners && hold->state == HOLD_READY) {
         due_set(holds, hold, bta_now_us() + (uint64_t)lease_ms * 1000);
     }
     (void)pthread_mutex_unlock(&holds->lock);
+    return is_owners;
 }
 
 void bta_holds_orphan(struct bta_holds *holds, uint64_t owner,

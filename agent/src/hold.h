@@ -111,10 +111,14 @@ uint32_t bta_holds_lease(struct bta_holds *holds, baton_id id,
                          const struct bta_hold_lease *lease);
 /* Ends what is due. When the next one is due; UINT64_MAX: never. */
 uint64_t bta_holds_expire(struct bta_holds *holds, uint64_t now_us);
-/* From the proxy that owns it. An unknown id leaves a tombstone. */
-void bta_holds_release(struct bta_holds *holds, uint64_t owner, baton_id id,
+/*
+ * From a proxy; false, and nothing is done, when the hold is not its own. An
+ * unknown id leaves a tombstone. A hold that is not READY yet ends with this
+ * reason as soon as it is.
+ */
+bool bta_holds_release(struct bta_holds *holds, uint64_t owner, baton_id id,
                        baton_reason reason);
-void bta_holds_renew(struct bta_holds *holds, uint64_t owner, baton_id id,
+bool bta_holds_renew(struct bta_holds *holds, uint64_t owner, baton_id id,
                      uint32_t lease_ms);
 /* The owner is gone: its holds end at `until_us` at the latest. */
 void bta_holds_orphan(struct bta_holds *holds, uint64_t owner,

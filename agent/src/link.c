@@ -44,18 +44,22 @@ static struct bta_link *find_proxy(const struct bta_links *links,
     return link;
 }
 
+static void send_one(struct bta_link *link, const struct bt_buf *line)
+{
+    if (line->failed) {
+        bta_link_break(link, "out of memory");
+    } else {
+        bta_link_send(link, bt_buf_str(line));
+    }
+}
+
 /* To every link that is up. */
 static void send_all(const struct bta_links *links, const struct bt_buf *line)
 {
     for (struct bta_link *link = links->first; link != NULL;
          link = link->next) {
-        if (link->state != BTA_LINK_UP) {
-            continue;
-        }
-        if (line->failed) {
-            bta_link_break(link, "out of memory");
-        } else {
-            bta_link_send(link, bt_buf_str(line));
+        if (link->state == BTA_LINK_UP) {
+            send_one(link, line);
         }
     }
 }
@@ -279,22 +283,27 @@ void bta_links_released(struct bta_links *links, uint64_t proxy,
                     handoff.hi, handoff.lo, bta_reason_word(reason));
 }
 
-void bta_links_pulling(struct bta_links *links, baton_id handoff)
+void bta_links_pulling(struct bta_links *links, uint64_t proxy,
+                       baton_id handoff)
 {
-    struct bt_buf line;
+    struct bta_link *const link = find_proxy(links, proxy);
 
-    bt_buf_init(&line);
-    bt_buf_printf(&line, "{\"t\":\"pulling\",\"handoff\":\"" ID_FORMAT "\"}",
-                  handoff.hi, handoff.lo);
-    send_all(links, &line);
-    bt_buf_fini(&line);
+    if (link == NULL) {
+        return;
+    }
+    bta_link_printf(link, "{\"t\":\"pulling\",\"handoff\":\"" ID_FORMAT "\"}",
+                    handoff.hi, handoff.lo);
 }
 
 static void send_pull(struct bta_links *links, const char *type,
                       const struct bta_pull_report *report)
 {
+    struct bta_link *const link = find_proxy(links, report->proxy);
     struct bt_buf line;
 
+    if (link == NULL) {
+        return;
+    }
     bt_buf_init(&line);
     bt_buf_printf(
         &line,
@@ -308,7 +317,7 @@ static void send_pull(struct bta_links *links, const char *type,
     bt_buf_append_json(
         &line, bt_str_of(report->provider == NULL ? "" : report->provider));
     bt_buf_append_char(&line, '}');
-    send_all(links, &line);
+    send_one(link, &line);
     bt_buf_fini(&line);
 }
 

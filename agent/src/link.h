@@ -33,11 +33,12 @@ struct bta_link_events {
                     uint32_t lease_ms);
     /* The link died; silent_us: since the last byte received on it. */
     void (*on_down)(void *owner, uint64_t proxy, uint64_t silent_us);
-    void (*on_release)(void *owner, uint64_t proxy, baton_id handoff,
+    /* Orders; false: the handoff is another proxy's, nothing was done. */
+    bool (*on_release)(void *owner, uint64_t proxy, baton_id handoff,
                        baton_reason reason);
-    void (*on_renew)(void *owner, uint64_t proxy, baton_id handoff,
+    bool (*on_renew)(void *owner, uint64_t proxy, baton_id handoff,
                      uint32_t lease_ms);
-    void (*on_cancel)(void *owner, uint64_t proxy, baton_id handoff);
+    bool (*on_cancel)(void *owner, uint64_t proxy, baton_id handoff);
     /* The card is one JSON object, the text bta_links_open's `card` made. */
     void (*on_peer_up)(void *owner, uint64_t proxy, struct bt_str card);
     void (*on_peer_down)(void *owner, uint64_t proxy, struct bt_str engine,
@@ -88,6 +89,7 @@ void bta_links_released(struct bta_links *links, uint64_t proxy,
                         baton_id handoff, baton_reason reason);
 
 struct bta_pull_report {
+    uint64_t proxy; /* the handoff's owner */
     baton_id handoff;
     uint64_t bytes;
     uint32_t runs, blocks;
@@ -96,12 +98,14 @@ struct bta_pull_report {
     const char *provider;
 };
 
-/* To every linked proxy (the one that knows the handoff acts on it). */
-void bta_links_pulling(struct bta_links *links, baton_id handoff);
+void bta_links_pulling(struct bta_links *links, uint64_t proxy,
+                       baton_id handoff);
 void bta_links_pulled(struct bta_links *links,
                       const struct bta_pull_report *report);
 void bta_links_pull_failed(struct bta_links *links,
                            const struct bta_pull_report *report);
+
+/* --- to every linked proxy --- */
 void bta_links_peer_ready(struct bta_links *links, const char *engine,
                           uint32_t rank, uint64_t boot, const char *provider,
                           uint32_t us);

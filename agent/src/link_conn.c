@@ -292,13 +292,12 @@ static void on_release(struct bta_link *link, const struct bta_message *message)
     const struct bta_links_options *const options = &link->links->options;
     baton_id id;
 
-    if (!bta_message_id(message, &id)) {
+    if (!bta_message_id(message, &id) ||
+        !options->events->on_release(
+            options->owner, link->proxy, id,
+            bta_reason_of(bta_message_text(message, BTA_MEMBER_REASON)))) {
         link->ignored++;
-        return;
     }
-    options->events->on_release(
-        options->owner, link->proxy, id,
-        bta_reason_of(bta_message_text(message, BTA_MEMBER_REASON)));
 }
 
 static void on_renew(struct bta_link *link, const struct bta_message *message)
@@ -315,7 +314,9 @@ static void on_renew(struct bta_link *link, const struct bta_message *message)
         lease_ms == 0) {
         lease_ms = link->lease_ms;
     }
-    options->events->on_renew(options->owner, link->proxy, id, lease_ms);
+    if (!options->events->on_renew(options->owner, link->proxy, id, lease_ms)) {
+        link->ignored++;
+    }
 }
 
 static void on_cancel(struct bta_link *link, const struct bta_message *message)
@@ -323,11 +324,10 @@ static void on_cancel(struct bta_link *link, const struct bta_message *message)
     const struct bta_links_options *const options = &link->links->options;
     baton_id id;
 
-    if (!bta_message_id(message, &id)) {
+    if (!bta_message_id(message, &id) ||
+        !options->events->on_cancel(options->owner, link->proxy, id)) {
         link->ignored++;
-        return;
     }
-    options->events->on_cancel(options->owner, link->proxy, id);
 }
 
 static void on_peer_up(struct bta_link *link, const struct bta_message *message)

@@ -73,7 +73,7 @@ struct bta_link {
     uint32_t lease_ms, ping_ms, dead_ms;
     uint64_t heard_us, up_us;
     uint32_t backoff_ms;
-    uint64_t ignored;   /* messages of unknown type */
+    uint64_t ignored;   /* messages of no use: unknown, of another proxy's */
     const char *broken; /* why it ends on the next turn; NULL: it does not */
     bool has_failed;    /* logged once until it is up again */
     bool is_unwanted;   /* its name no longer gives this address */

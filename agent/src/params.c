@@ -51,6 +51,7 @@ struct write_input {
     size_t info_count;
     baton_id handoff;
     uint32_t slot;
+    uint64_t owner;
     const baton_blocks *groups;
     size_t group_count;
     uint64_t tokens;
@@ -76,8 +77,12 @@ static void write_head(const struct write_input *input,
     baton_id_format(input->handoff, hex);
     bt_buf_printf(out,
                   "{\"do_remote_prefill\":true,\"do_remote_decode\":false,"
-                  "\"baton\":{\"v\":1,\"handoff\":\"%s\",\"engine\":",
+                  "\"baton\":{\"v\":1,\"handoff\":\"%s\"",
                   hex);
+    if (input->owner != 0) {
+        bt_buf_printf(out, ",\"proxy\":\"%016" PRIx64 "\"", input->owner);
+    }
+    bt_buf_append(out, BT_STR(",\"engine\":"));
     bt_buf_append_json(out, first->engine);
     bt_buf_append(out, BT_STR(",\"boots\":["));
 }
@@ -188,7 +193,7 @@ static baton_status text_out(const struct bt_buf *out, char *text, size_t cap,
 
 /* NOLINTNEXTLINE(readability-function-size): the public shape. */
 baton_status baton_params_write(const baton_bytes *infos, size_t info_count,
-                                baton_id handoff, uint32_t slot,
+                                baton_id handoff, uint32_t slot, uint64_t owner,
                                 const baton_blocks *groups, size_t group_count,
                                 uint64_t tokens, const uint64_t *digests,
                                 size_t digest_count, char *text, size_t cap,
@@ -199,6 +204,7 @@ baton_status baton_params_write(const baton_bytes *infos, size_t info_count,
         .info_count = info_count,
         .handoff = handoff,
         .slot = slot,
+        .owner = owner,
         .groups = groups,
         .group_count = group_count,
         .tokens = tokens,
@@ -404,6 +410,16 @@ static void read_digests(struct bta_reader *reader, struct bt_str object,
     }
 }
 
+static void read_owner(struct bta_reader *reader, struct bt_str object,
+                       struct bta_params *params)
+{
+    struct bt_json_value value;
+
+    if (reader->why == NULL && bt_json_find(object, BT_STR("proxy"), &value)) {
+        read_hex_list(reader, &value, 1, &params->owner);
+    }
+}
+
 baton_status bta_params_read(struct bta_params *params, struct bt_str text,
                              const char **why_p)
 {
@@ -423,6 +439,7 @@ baton_status bta_params_read(struct bta_params *params, struct bt_str text,
                                              &params->handoff) != BATON_OK) {
         bta_reader_fail(&reader, "handoff is not 32 hex digits");
     }
+    read_owner(&reader, object, params);
     params->engine =
         bta_reader_text(&reader, object, BT_STR("engine"), BTA_ENGINE_MAX);
     if (reader.why == NULL && !bta_engine_is_valid(params->engine)) {

@@ -2,8 +2,10 @@
  * kv_transfer_params: what P's host answers and D's host hands to its agent.
  *
  *     {"do_remote_prefill":true,"do_remote_decode":false,"baton":{"v":1,
- *      "handoff":…,"engine":…,"boots":[…],"slot":…,"tokens":…,
+ *      "handoff":…,"proxy":…,"engine":…,"boots":[…],"slot":…,"tokens":…,
  *      "groups":["10-73,80"],"digests":[["…"]]}}
+ *
+ * "proxy" is the boot of the handoff's owner, absent where there is none.
  *
  * Members beside these are ignored.
  */
@@ -18,6 +20,7 @@
 struct bta_params {
     struct bt_arena arena; /* of all below */
     baton_id handoff;
+    uint64_t owner; /* the proxy's boot; 0: none */
     struct bt_str engine;
     uint64_t *boots; /* by rank */
     uint32_t world;

@@ -46,6 +46,7 @@ TAILQ_HEAD(pull_list, bta_pull);
 struct recent {
     TAILQ_ENTRY(recent) entry;
     baton_id handoff;
+    uint64_t owner;
     bool is_pulled;
     baton_reason reason;
     uint64_t until_us;
@@ -128,7 +129,7 @@ static void recent_add(struct bta_pulls *pulls, const struct bta_pull *pull)
 {
     struct recent *item;
 
-    if (pulls->links == NULL) {
+    if (pulls->links == NULL || pull->params.owner == 0) {
         return;
     }
     recent_expire(pulls, RECENT_MAX - 1);
@@ -137,6 +138,7 @@ static void recent_add(struct bta_pulls *pulls, const struct bta_pull *pull)
         return;
     }
     item->handoff = pull->params.handoff;
+    item->owner = pull->params.owner;
     item->is_pulled = pull->reason == BATON_REASON_PULLED;
     item->reason = pull->reason;
     item->until_us = bta_now_us() + RECENT_US;
@@ -180,9 +182,11 @@ static baton_event event_of(const struct bta_pull *pull)
     return event;
 }
 
-static void report(struct bta_pulls *pulls, const baton_event *event)
+static void report(struct bta_pulls *pulls, uint64_t owner,
+                   const baton_event *event)
 {
     const struct bta_pull_report text = {
+        .proxy = owner,
         .handoff = event->handoff,
         .bytes = event->bytes,
         .runs = event->runs,
@@ -208,6 +212,7 @@ static void report(struct bta_pulls *pulls, const baton_event *event)
 static void pull_finish(struct bta_pull *pull, baton_reason reason)
 {
     struct bta_pulls *const pulls = pull->pulls;
+    const uint64_t owner = pull->params.owner;
     baton_event event;
 
     pull->reason = reason;
@@ -226,7 +231,7 @@ static void pull_finish(struct bta_pull *pull, baton_reason reason)
     recent_add(pulls, pull);
     pull_free(pull);
     /* Before the host: its first token may not overtake the report. */
-    report(pulls, &event);
+    report(pulls, owner, &event);
     bta_events_push(pulls->options.events, &event);
 }
 
@@ -665,12 +670,14 @@ static void pull_start(struct bta_pull *pull)
     baton_reason reason;
 
     TAILQ_INSERT_TAIL(&pulls->live, pull, entry);
-    if (bta_tombs_take(&pulls->tombs, pull->params.handoff, bta_now_us())) {
+    if (bta_tombs_take(&pulls->tombs, pull->params.handoff, pull->params.owner,
+                       bta_now_us()) != BATON_REASON_NONE) {
         pull_finish(pull, BATON_REASON_CANCELLED);
         return;
     }
     if (pulls->links != NULL) {
-        bta_links_pulling(pulls->links, pull->params.handoff);
+        bta_links_pulling(pulls->links, pull->params.owner,
+                          pull->params.handoff);
     }
     if (wanted_of(pull) == 0) {
         pull_finish(pull, BATON_REASON_PULLED);
@@ -898,42 +905,70 @@ void bta_pulls_wake(struct bta_pulls *pulls)
     }
 }
 
-void bta_pulls_cancel_handoff(struct bta_pulls *pulls, baton_id handoff)
+/* Ended lately? Then a cancel has come too late, and says nothing. */
+static const struct recent *recent_find(const struct bta_pulls *pulls,
+                                        baton_id handoff)
+{
+    const struct recent *recent;
+
+    TAILQ_FOREACH (recent, &pulls->recent, entry) {
+        if (bta_id_eq(recent->handoff, handoff)) {
+            break;
+        }
+    }
+    return recent;
+}
+
+bool bta_pulls_cancel_handoff(struct bta_pulls *pulls, uint64_t proxy,
+                              baton_id handoff)
 {
     struct bta_pull *pull = TAILQ_FIRST(&pulls->live);
-    struct recent *recent;
+    const struct recent *recent;
     bool found = false;
+    bool is_owners = true;
 
     while (pull != NULL) {
         struct bta_pull *const next = TAILQ_NEXT(pull, entry);
         if (bta_id_eq(pull->params.handoff, handoff)) {
             found = true;
-            pull_end(pull, BATON_REASON_CANCELLED);
+            is_owners = is_owners && pull->params.owner == proxy;
+            if (pull->params.owner == proxy) {
+                pull_end(pull, BATON_REASON_CANCELLED);
+            }
         }
         pull = next;
     }
-    TAILQ_FOREACH (recent, &pulls->recent, entry) {
-        found = found || bta_id_eq(recent->handoff, handoff);
+    if (found) {
+        return is_owners;
     }
-    if (!found) {
-        bta_tombs_add(&pulls->tombs, handoff, bta_now_us());
+    recent = recent_find(pulls, handoff);
+    if (recent != NULL) {
+        return recent->owner == proxy;
     }
+    bta_tombs_add(&pulls->tombs, handoff, proxy, BATON_REASON_CANCELLED,
+                  bta_now_us());
+    return true;
 }
 
-void bta_pulls_sync(struct bta_pulls *pulls, struct bta_link *link)
+void bta_pulls_sync(struct bta_pulls *pulls, uint64_t proxy,
+                    struct bta_link *link)
 {
     const struct bta_pull *pull;
     const struct recent *recent;
 
     recent_expire(pulls, RECENT_MAX);
     TAILQ_FOREACH (recent, &pulls->recent, entry) {
-        bta_link_sync_pull(link, recent->handoff,
-                           recent->is_pulled ? "pulled" : "pull_failed",
-                           recent->reason);
+        if (recent->owner == proxy) {
+            bta_link_sync_pull(link, recent->handoff,
+                               recent->is_pulled ? "pulled" : "pull_failed",
+                               recent->reason);
+        }
     }
     TAILQ_FOREACH (pull, &pulls->live, entry) {
-        bta_link_sync_pull(link, pull->params.handoff, "pulling",
-                           BATON_REASON_NONE);
+        if (pull->params.owner == proxy) {
+            bta_link_sync_pull(link, pull->params.handoff, "pulling",
+                               BATON_REASON_NONE);
+        }
     }
 }
 

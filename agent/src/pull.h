@@ -64,10 +64,15 @@ void bta_pulls_stats(struct bta_pulls *pulls, baton_stats *stats);
 
 /* Starts and cancels what the host asked for. */
 void bta_pulls_wake(struct bta_pulls *pulls);
-/* From a proxy; an unknown handoff leaves a tombstone. */
-void bta_pulls_cancel_handoff(struct bta_pulls *pulls, baton_id handoff);
-/* States of all live and lately ended pulls. */
-void bta_pulls_sync(struct bta_pulls *pulls, struct bta_link *link);
+/*
+ * From a proxy; false, and nothing is done, when the pull is not its own. An
+ * unknown handoff leaves a tombstone.
+ */
+bool bta_pulls_cancel_handoff(struct bta_pulls *pulls, uint64_t proxy,
+                              baton_id handoff);
+/* States of this proxy's live and lately ended pulls. */
+void bta_pulls_sync(struct bta_pulls *pulls, uint64_t proxy,
+                    struct bta_link *link);
 
 /* --- from peer.c --- */
 

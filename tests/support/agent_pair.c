@@ -124,7 +124,7 @@ static baton_status ready(struct child *child, const struct order *order,
     if (status != BATON_OK) {
         return status;
     }
-    return baton_params_write(&info, 1, order->id, order->slot, &group, 1,
+    return baton_params_write(&info, 1, order->id, order->slot, 0, &group, 1,
                               order->value, has_digests ? digests : NULL,
                               has_digests ? order->count : 0, answer->text,
                               sizeof(answer->text), &answer->length);

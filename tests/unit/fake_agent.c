@@ -330,7 +330,7 @@ static size_t write_group(const baton_blocks *group, bool is_first, char *text,
 
 // NOLINTNEXTLINE(readability-function-size): agent.h says so
 baton_status baton_params_write(const baton_bytes *infos, size_t info_count,
-                                baton_id handoff, uint32_t slot,
+                                baton_id handoff, uint32_t slot, uint64_t owner,
                                 const baton_blocks *groups, size_t group_count,
                                 uint64_t tokens, const uint64_t *digests,
                                 size_t digest_count, char *text, size_t cap,
@@ -340,6 +340,7 @@ baton_status baton_params_write(const baton_bytes *infos, size_t info_count,
     size_t length;
 
     (void)info_count;
+    (void)owner;
     (void)digests;
     (void)digest_count;
     baton_id_format(handoff, hex);

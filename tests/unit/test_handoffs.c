@@ -349,6 +349,46 @@ START_TEST(tells_a_failed_pull_with_its_reason_and_blame)
 }
 END_TEST
 
+static int64_t stat_of(enum control_stat stat, struct bt_str label)
+{
+    struct bt_metrics *const all[] = {fx.stats};
+
+    return bt_metrics_sum(all, 1, stat, control_stat_label(stat, label), 0);
+}
+
+START_TEST(counts_reports_of_its_own_handoffs_alone)
+{
+    begin(1);
+    (void)held(1, 0);
+    handoffs_decode(fx.handoffs, id_of(1), &fx.engines[DECODE]);
+    ck_assert_int_eq(say(DECODE, 0, 9, handoffs_pulling), HANDOFF_ANSWER_ACK);
+    ck_assert_int_eq(say(DECODE, 0, 9, handoffs_pulled), HANDOFF_ANSWER_ACK);
+    ck_assert_int_eq(say(DECODE, 0, 9, handoffs_pull_failed),
+                     HANDOFF_ANSWER_ACK);
+    ck_assert_int_eq(stat_of(CONTROL_STAT_PULL_FAILURES, BT_STR("lost")), 0);
+    ck_assert_int_eq(stat_of(CONTROL_STAT_PULLED_BYTES, BT_STR("")), 0);
+    ck_assert_int_eq(stat_of(CONTROL_STAT_MESSAGES_IGNORED, BT_STR("")), 3);
+    (void)say(DECODE, 0, 1, handoffs_pull_failed);
+    (void)say(OTHER, 0, 1, handoffs_pull_failed);
+    ck_assert_int_eq(stat_of(CONTROL_STAT_PULL_FAILURES, BT_STR("lost")), 2);
+    ck_assert_int_eq(stat_of(CONTROL_STAT_MESSAGES_IGNORED, BT_STR("")), 3);
+}
+END_TEST
+
+START_TEST(a_hold_that_comes_after_its_handoff_ended_is_no_stray)
+{
+    begin(1);
+    handoffs_release(fx.handoffs, id_of(1), RELEASE_PULLED, false);
+    ck_assert_uint_eq(handoffs_live(fx.handoffs), 0);
+    ck_assert_int_eq(held(1, 0), HANDOFF_ANSWER_RELEASE);
+    ck_assert_int_eq(fx.last_reason, RELEASE_PULLED);
+    ck_assert_int_eq(stat_of(CONTROL_STAT_STRAY_HOLDS, BT_STR("")), 0);
+    ck_assert_int_eq(held(2, 0), HANDOFF_ANSWER_RELEASE);
+    ck_assert_int_eq(fx.last_reason, RELEASE_CANCELLED);
+    ck_assert_int_eq(stat_of(CONTROL_STAT_STRAY_HOLDS, BT_STR("")), 1);
+}
+END_TEST
+
 START_TEST(cancels_the_pull_where_it_is_asked_to)
 {
     begin(1);
@@ -510,6 +550,8 @@ HARNESS_MAIN_WITH("handoffs", setup, teardown,
                   counts_what_prefill_holds_and_makes_room_when_it_ends,
                   tells_once_that_a_hold_ended_before_its_release,
                   tells_a_failed_pull_with_its_reason_and_blame,
+                  counts_reports_of_its_own_handoffs_alone,
+                  a_hold_that_comes_after_its_handoff_ended_is_no_stray,
                   cancels_the_pull_where_it_is_asked_to,
                   renews_what_is_held_each_five_seconds_until_released,
                   ends_holds_that_a_sync_does_not_name,

@@ -135,34 +135,46 @@ START_TEST(a_break_of_a_ready_hold_gives_broken)
 }
 END_TEST
 
-START_TEST(a_release_of_an_open_hold_ends_it_when_it_is_ready)
+START_TEST(a_release_of_an_open_hold_ends_it_for_its_reason_when_it_is_ready)
 {
     ck_assert_int_eq(bta_hold_open(&holds, id_a, 3, OWNER), BATON_OK);
-    bta_holds_release(&holds, OWNER, id_a, BATON_REASON_CANCELLED);
+    ck_assert(bta_holds_release(&holds, OWNER, id_a, BATON_REASON_PULLED));
+    ck_assert(bta_holds_release(&holds, OWNER, id_a, BATON_REASON_CANCELLED));
     ck_assert_uint_eq(holds.words[3], 0);
     expect_nothing();
     ck_assert_int_eq(ready(id_a, 0, 2, 0), BATON_OK);
-    expect_released(id_a, BATON_REASON_CANCELLED);
+    expect_released(id_a, BATON_REASON_PULLED);
 }
 END_TEST
 
 START_TEST(a_release_that_came_first_is_remembered_once)
 {
-    bta_holds_release(&holds, OWNER, id_a, BATON_REASON_CANCELLED);
+    ck_assert(bta_holds_release(&holds, OWNER, id_a, BATON_REASON_PULLED));
     ck_assert_uint_eq(bta_tombs_count(&holds.tombs), 1);
     ck_assert_int_eq(bta_hold_open(&holds, id_a, 3, OWNER), BATON_OK);
     ck_assert_uint_eq(holds.words[3], 0);
     ck_assert_int_eq(ready(id_a, 0, 2, 0), BATON_OK);
-    expect_released(id_a, BATON_REASON_CANCELLED);
+    expect_released(id_a, BATON_REASON_PULLED);
     ck_assert_uint_eq(bta_tombs_count(&holds.tombs), 0);
+}
+END_TEST
+
+START_TEST(a_strangers_release_that_came_first_means_nothing)
+{
+    ck_assert(bta_holds_release(&holds, OWNER + 1, id_a, BATON_REASON_PULLED));
+    ck_assert_int_eq(bta_hold_open(&holds, id_a, 3, OWNER), BATON_OK);
+    ck_assert_uint_eq(holds.words[3], id_a.lo);
+    ck_assert_int_eq(ready(id_a, 0, 2, 0), BATON_OK);
+    expect_nothing();
 }
 END_TEST
 
 START_TEST(only_the_owner_releases_and_renews)
 {
     hold(id_a, 3, 0, 1);
-    bta_holds_release(&holds, OWNER + 1, id_a, BATON_REASON_CANCELLED);
-    bta_holds_renew(&holds, OWNER + 1, id_a, 1);
+    ck_assert(
+        !bta_holds_release(&holds, OWNER + 1, id_a, BATON_REASON_CANCELLED));
+    ck_assert(!bta_holds_renew(&holds, OWNER + 1, id_a, 1));
     (void)bta_holds_expire(&holds, bta_now_us() + 30000000);
     expect_nothing();
     ck_assert_uint_eq(holds.words[3], id_a.lo);
@@ -331,32 +343,39 @@ START_TEST(tombstones_are_bounded)
     struct bta_tombs tombs = {0};
 
     for (uint64_t i = 1; i <= BTA_TOMBS_MAX + 10; i++) {
-        bta_tombs_add(&tombs, (baton_id){0, i}, now_us);
+        bta_tombs_add(&tombs, (baton_id){0, i}, 0, BATON_REASON_PULLED, now_us);
     }
     ck_assert_uint_eq(bta_tombs_count(&tombs), BTA_TOMBS_MAX);
-    ck_assert(!bta_tombs_take(&tombs, (baton_id){0, 10}, now_us));
-    ck_assert(bta_tombs_take(&tombs, (baton_id){0, 11}, now_us));
-    ck_assert(!bta_tombs_take(&tombs, (baton_id){0, 11}, now_us));
-    ck_assert(!bta_tombs_take(&tombs, (baton_id){0, 99}, now_us + BTA_TOMB_US));
+    ck_assert_int_eq(bta_tombs_take(&tombs, (baton_id){0, 10}, 0, now_us),
+                     BATON_REASON_NONE);
+    ck_assert_int_eq(bta_tombs_take(&tombs, (baton_id){0, 11}, 7, now_us),
+                     BATON_REASON_NONE);
+    ck_assert_int_eq(bta_tombs_take(&tombs, (baton_id){0, 11}, 0, now_us),
+                     BATON_REASON_PULLED);
+    ck_assert_int_eq(bta_tombs_take(&tombs, (baton_id){0, 11}, 0, now_us),
+                     BATON_REASON_NONE);
+    ck_assert_int_eq(
+        bta_tombs_take(&tombs, (baton_id){0, 99}, 0, now_us + BTA_TOMB_US),
+        BATON_REASON_NONE);
     ck_assert_uint_eq(bta_tombs_count(&tombs), 0);
     bta_tombs_fini(&tombs);
 }
 END_TEST
 
-HARNESS_MAIN_WITH("hold", setup, teardown,
-                  the_word_is_the_low_half_from_open_on,
-                  each_end_clears_the_word_and_tells_once,
-                  a_break_of_an_open_hold_is_silent_and_frees_the_slot,
-                  a_break_of_a_ready_hold_gives_broken,
-                  a_release_of_an_open_hold_ends_it_when_it_is_ready,
-                  a_release_that_came_first_is_remembered_once,
-                  only_the_owner_releases_and_renews,
-                  a_lease_ends_the_hold_and_a_renewal_moves_it,
-                  an_orphan_lives_no_longer_than_the_rule_says,
-                  the_orphan_rule_never_lengthens_a_lease,
-                  the_owners_lease_counts_when_the_host_gave_none,
-                  reused_blocks_break_every_hold_that_has_one,
-                  wrong_calls_are_refused_and_change_nothing,
-                  an_ended_handoff_is_not_opened_again,
-                  no_more_than_max_handoffs_live, links_hear_of_holds_in_order,
-                  tombstones_are_bounded)
+HARNESS_MAIN_WITH(
+    "hold", setup, teardown, the_word_is_the_low_half_from_open_on,
+    each_end_clears_the_word_and_tells_once,
+    a_break_of_an_open_hold_is_silent_and_frees_the_slot,
+    a_break_of_a_ready_hold_gives_broken,
+    a_release_of_an_open_hold_ends_it_for_its_reason_when_it_is_ready,
+    a_release_that_came_first_is_remembered_once,
+    a_strangers_release_that_came_first_means_nothing,
+    only_the_owner_releases_and_renews,
+    a_lease_ends_the_hold_and_a_renewal_moves_it,
+    an_orphan_lives_no_longer_than_the_rule_says,
+    the_orphan_rule_never_lengthens_a_lease,
+    the_owners_lease_counts_when_the_host_gave_none,
+    reused_blocks_break_every_hold_that_has_one,
+    wrong_calls_are_refused_and_change_nothing,
+    an_ended_handoff_is_not_opened_again, no_more_than_max_handoffs_live,
+    links_hear_of_holds_in_order, tombstones_are_bounded)

@@ -212,7 +212,7 @@ static bool publish_texts(struct side *side)
     for (unsigned lane = 0; lane < LANES; lane++) {
         const baton_bytes info = {board->info, board->info_length};
         lane_ids(lane, ids);
-        if (baton_params_write(&info, 1, id_of(lane, 1), lane, &group, 1,
+        if (baton_params_write(&info, 1, id_of(lane, 1), lane, 0, &group, 1,
                                LANE_BLOCKS, NULL, 0, board->params[lane],
                                TEXT_MAX,
                                &board->params_length[lane]) != BATON_OK) {

@@ -42,6 +42,7 @@ struct agent {
     char peer[512];
     /* What it tells when it is asked to sync. */
     baton_id hold, pull;
+    uint64_t owner; /* of both */
 };
 
 struct fixture {
@@ -93,10 +94,10 @@ static void on_sync(void *owner, struct bta_link *link, uint64_t proxy,
     agent->syncs++;
     agent->proxy = proxy;
     agent->last_lease_ms = lease_ms;
-    if (agent->hold.lo != 0) {
+    if (agent->hold.lo != 0 && agent->owner == proxy) {
         bta_link_sync_hold(link, agent->hold, 3, 64, 4, 4096, 30000);
     }
-    if (agent->pull.lo != 0) {
+    if (agent->pull.lo != 0 && agent->owner == proxy) {
         bta_link_sync_pull(link, agent->pull, "pulling", BATON_REASON_NONE);
     }
 }
@@ -110,7 +111,7 @@ static void on_down(void *owner, uint64_t proxy, uint64_t silent_us)
     agent->downs++;
 }
 
-static void on_release(void *owner, uint64_t proxy, baton_id handoff,
+static bool on_release(void *owner, uint64_t proxy, baton_id handoff,
                        baton_reason reason)
 {
     struct agent *const agent = owner;
@@ -119,26 +120,27 @@ static void on_release(void *owner, uint64_t proxy, baton_id handoff,
     agent->releases++;
     agent->last_id = handoff;
     agent->last_reason = reason;
+    return proxy == agent->owner;
 }
 
-static void on_renew(void *owner, uint64_t proxy, baton_id handoff,
+static bool on_renew(void *owner, uint64_t proxy, baton_id handoff,
                      uint32_t lease_ms)
 {
     struct agent *const agent = owner;
 
-    (void)proxy;
     agent->renews++;
     agent->last_id = handoff;
     agent->last_lease_ms = lease_ms;
+    return proxy == agent->owner;
 }
 
-static void on_cancel(void *owner, uint64_t proxy, baton_id handoff)
+static bool on_cancel(void *owner, uint64_t proxy, baton_id handoff)
 {
     struct agent *const agent = owner;
 
-    (void)proxy;
     agent->cancels++;
     agent->last_id = handoff;
+    return proxy == agent->owner;
 }
 
 static void on_peer_up(void *owner, uint64_t proxy, struct bt_str card)
@@ -203,6 +205,7 @@ static void open_agent_at(struct agent *agent, char engine, const char *key,
     if (key != NULL) {
         options.key = (baton_bytes){key, strlen(key)};
     }
+    agent->owner = PROXY_BOOT;
     agent->links = bta_links_open(fx.agent.reactor, &options);
     ck_assert_ptr_nonnull(agent->links);
 }
@@ -732,10 +735,15 @@ END_TEST
 
 START_TEST(drops_reports_to_a_proxy_that_is_not_linked)
 {
+    const struct bta_pull_report foreign = {.proxy = 99, .handoff = AGENT_ID};
+
     open_proxy(NULL);
     open_agent(&fx.p, 'p', NULL);
     UNTIL(fx.p.syncs == 1);
     bta_links_held(fx.p.links, 99, AGENT_ID, 1, 64, 4, 4096, 30000);
+    bta_links_pulling(fx.p.links, 99, AGENT_ID);
+    bta_links_pulled(fx.p.links, &foreign);
+    bta_links_pull_failed(fx.p.links, &foreign);
     bta_links_released(fx.p.links, PROXY_BOOT, AGENT_ID,
                        BATON_REASON_CANCELLED);
     ck_assert(!bta_links_has(fx.p.links, 99));
@@ -743,12 +751,14 @@ START_TEST(drops_reports_to_a_proxy_that_is_not_linked)
     bta_links_stats(fx.p.links, 42);
     UNTIL(atomic_load(&fx.proxy.engines[0].blocks_free) == 42);
     ck_assert_uint_eq(fx.p.releases, 0);
+    ck_assert_int_eq(stat_of(CONTROL_STAT_MESSAGES_IGNORED, NULL), 0);
 }
 END_TEST
 
 START_TEST(carries_one_handoff_from_held_to_released)
 {
-    const struct bta_pull_report report = {.handoff = AGENT_ID,
+    const struct bta_pull_report report = {.proxy = PROXY_BOOT,
+                                           .handoff = AGENT_ID,
                                            .bytes = 4096,
                                            .runs = 2,
                                            .blocks = 4,
@@ -764,7 +774,7 @@ START_TEST(carries_one_handoff_from_held_to_released)
     UNTIL(is_held());
     ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0].held_tokens), 64);
     handoffs_decode(fx.proxy.handoffs, ID, &fx.proxy.engines[1]);
-    bta_links_pulling(fx.d.links, AGENT_ID);
+    bta_links_pulling(fx.d.links, PROXY_BOOT, AGENT_ID);
     bta_links_pulled(fx.d.links, &report);
     UNTIL(fx.p.releases == 1);
     ck_assert_int_eq(fx.p.last_reason, BATON_REASON_PULLED);
@@ -780,8 +790,8 @@ END_TEST
 
 START_TEST(tells_why_a_pull_failed)
 {
-    const struct bta_pull_report report = {.handoff = AGENT_ID,
-                                           .reason = BATON_REASON_LOST};
+    const struct bta_pull_report report = {
+        .proxy = PROXY_BOOT, .handoff = AGENT_ID, .reason = BATON_REASON_LOST};
 
     open_proxy(NULL);
     open_agent(&fx.d, 'd', NULL);
@@ -811,7 +821,7 @@ START_TEST(reconnects_and_tells_its_state)
 }
 END_TEST
 
-START_TEST(answers_a_sync_of_what_is_unknown_with_release_and_cancel)
+START_TEST(answers_a_sync_of_its_own_that_is_unknown_with_release_and_cancel)
 {
     open_proxy(NULL);
     fx.p.hold = AGENT_ID;
@@ -1185,6 +1195,30 @@ START_TEST(agent_ignores_orders_without_a_good_id)
 }
 END_TEST
 
+START_TEST(agent_counts_orders_for_another_proxys_handoffs)
+{
+    static const char HANDOFF[] =
+        "\"handoff\":\"00000000000000110000000000000022\"}\n";
+    char text[1024];
+    int fd;
+
+    open_fake_proxy();
+    open_agent(&fx.p, 'p', NULL);
+    fx.p.owner = 99;
+    fd = fake_proxy(SWITCHED);
+    snprintf(text, sizeof(text),
+             WELCOME "{\"t\":\"release\",%s{\"t\":\"renew\",%s"
+                     "{\"t\":\"cancel\",%s",
+             HANDOFF, HANDOFF, HANDOFF);
+    raw_send(fd, text);
+    UNTIL(fx.p.cancels == 1);
+    ck_assert_uint_eq(fx.p.links->first->ignored, 3);
+    ck_assert_uint_eq(fx.p.downs, 0);
+    close(fd);
+    close(fake_listener);
+}
+END_TEST
+
 START_TEST(agent_leaves_a_proxy_whose_line_is_too_long)
 {
     char *const line = malloc(BT_MIB + 2);
@@ -1242,7 +1276,7 @@ HARNESS_MAIN_WITH(
     drops_reports_to_a_proxy_that_is_not_linked,
     carries_one_handoff_from_held_to_released, tells_why_a_pull_failed,
     reconnects_and_tells_its_state,
-    answers_a_sync_of_what_is_unknown_with_release_and_cancel,
+    answers_a_sync_of_its_own_that_is_unknown_with_release_and_cancel,
     ends_a_hold_that_is_absent_from_the_sync,
     syncs_thousands_of_records_in_parts,
     introduces_prefill_and_decode_to_each_other,
@@ -1258,5 +1292,6 @@ HARNESS_MAIN_WITH(
     agent_gives_up_a_proxy_that_is_silent,
     agent_leaves_a_proxy_that_speaks_garbage,
     agent_ignores_orders_without_a_good_id,
+    agent_counts_orders_for_another_proxys_handoffs,
     agent_leaves_a_proxy_whose_line_is_too_long,
     agent_tries_again_after_any_other_answer)

@@ -14,6 +14,8 @@
     "\"boot_word\":{\"base\":\"0\",\"at\":\"0\",\"key\":\"0\"}}}"
 
 static const baton_id id = {0x0123456789abcdef, 0xfedcba9876543210};
+#define OWNER 0xb007u
+
 static char texts[2][1024];
 static baton_bytes infos[2];
 static char text[4096];
@@ -33,8 +35,8 @@ static baton_status write_params(const baton_blocks *groups, size_t count,
                                  const uint64_t *digests, size_t digest_count,
                                  size_t cap)
 {
-    return baton_params_write(infos, 2, id, 5, groups, count, 100, digests,
-                              digest_count, text, cap, &length);
+    return baton_params_write(infos, 2, id, 5, OWNER, groups, count, 100,
+                              digests, digest_count, text, cap, &length);
 }
 
 START_TEST(block_lists_travel_as_runs)
@@ -49,6 +51,7 @@ START_TEST(block_lists_travel_as_runs)
         text, "{\"do_remote_prefill\":true,\"do_remote_decode\":false,"
               "\"baton\":{\"v\":1,"
               "\"handoff\":\"0123456789abcdeffedcba9876543210\","
+              "\"proxy\":\"000000000000b007\","
               "\"engine\":\"e\",\"boots\":[\"b0\",\"b1\"],\"slot\":5,"
               "\"tokens\":100,\"groups\":[\"10-12,80,7-8\",\"4294967295\","
               "\"\"]}}");
@@ -68,6 +71,7 @@ START_TEST(what_is_written_is_read_back)
                      BATON_OK);
     ck_assert_uint_eq(params.handoff.hi, id.hi);
     ck_assert_uint_eq(params.handoff.lo, id.lo);
+    ck_assert_uint_eq(params.owner, OWNER);
     ck_assert(bt_str_eq(params.engine, BT_STR("e")));
     ck_assert_uint_eq(params.world, 2);
     ck_assert_uint_eq(params.boots[1], 0xb1);

@@ -308,7 +308,7 @@ static void hold(struct side *p, uint32_t number, const struct lists *lists,
     ck_assert_int_eq(baton_hold_ready(p->agent, id_of(number), lists->groups,
                                       shape->groups, tokens, 60000, at, count),
                      BATON_OK);
-    ck_assert_int_eq(baton_params_write(&info, 1, id_of(number), number,
+    ck_assert_int_eq(baton_params_write(&info, 1, id_of(number), number, 0,
                                         lists->groups, shape->groups, tokens,
                                         at, count, params[number], TEXT_MAX,
                                         &params_length[number]),

@@ -138,7 +138,7 @@ def test_blocks_are_handed_over(sides: tuple[Side, Side]) -> None:
     p, d = sides
     p.memory[3 * 4096 : 5 * 4096] = b"x" * 4096 + b"y" * 4096
     p.agent.hold_open(HANDOFF, 5, 0)
-    params = baton.params_write([p.agent.info()], HANDOFF, 5, [[3, 4]], 30)
+    params = baton.params_write([p.agent.info()], HANDOFF, 5, 0, [[3, 4]], 30)
     p.agent.hold_ready(HANDOFF, [[3, 4]], 30, 20000)
     d.agent.pull(HANDOFF, params, [[7, 9]], 0, 1)
     event = d.event()
@@ -155,7 +155,7 @@ def test_blocks_are_handed_over(sides: tuple[Side, Side]) -> None:
 def test_reused_blocks_are_no_proof(sides: tuple[Side, Side]) -> None:
     p, d = sides
     p.agent.hold_open(HANDOFF, 5, 0)
-    params = baton.params_write([p.agent.info()], HANDOFF, 5, [[3]], 16)
+    params = baton.params_write([p.agent.info()], HANDOFF, 5, 0, [[3]], 16)
     p.agent.hold_ready(HANDOFF, [[3]], 16, 20000)
     p.agent.blocks_reused(0, [2, 3])
     assert p.event().reason == baton.Reason.BROKEN

@@ -215,10 +215,10 @@ baton_status baton_hold_release(baton_agent *agent, baton_id handoff);
 /* P: before blocks are overwritten: breaks each READY hold with one of them. */
 baton_status baton_blocks_reused(baton_agent *agent, uint32_t group,
                                  const uint32_t *ids, size_t count);
-/* P: kv_transfer_params for D, from the infos of all ranks in order; needs no
- * agent. digests: rank by rank, or NULL. *length_p also on ERR_SPACE. */
+/* P: kv_transfer_params for D, from all ranks' infos in order; needs no agent.
+ * owner: as opened. digests: by rank, or NULL. *length_p also on ERR_SPACE. */
 baton_status baton_params_write(const baton_bytes *infos, size_t info_count,
-                                baton_id handoff, uint32_t slot,
+                                baton_id handoff, uint32_t slot, uint64_t owner,
                                 const baton_blocks *groups, size_t group_count,
                                 uint64_t tokens, const uint64_t *digests,
                                 size_t digest_count, char *text, size_t cap,

@@ -274,6 +274,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
             c_size_t,
             Id,
             c_uint32,
+            c_uint64,
             POINTER(Blocks),
             c_size_t,
             c_uint64,
@@ -356,6 +357,7 @@ def params_write(
     infos: Sequence[bytes],
     handoff: Id,
     slot: int,
+    owner: int,
     groups: BlockLists,
     tokens: int,
 ) -> bytes:
@@ -365,7 +367,7 @@ def params_write(
 
     def write(buffer: Any, cap: int, length: Any) -> int:
         status: int = library().baton_params_write(
-            cards, len(infos), handoff, slot, lists, len(groups), tokens,
+            cards, len(infos), handoff, slot, owner, lists, len(groups), tokens,
             None, 0, buffer, cap, length,
         )  # fmt: skip
         return status

@@ -135,7 +135,7 @@ class BatonScheduler:
         ):
             return None
         text = baton.params_write(
-            self._infos, hold.handoff, hold.slot, groups, tokens
+            self._infos, hold.handoff, hold.slot, hold.owner, groups, tokens
         )
         answer = params.offer(text, digest, self._key)
         lease_ms = 0 if hold.owner != 0 else int(self._settings.lease_s * 1000)
