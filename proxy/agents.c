@@ -18,7 +18,7 @@
 
 static const struct bt_http_conn_options CONN_OPTIONS = {
     .parse = {.head_bytes = 8192, .target_bytes = 1024, .fields = 32},
-    .high_water = 65536,
+    .high_water = AGENT_HIGH_WATER,
     .head_timeout_ms = AGENT_HELLO_MS,
     .body_timeout_ms = AGENT_HELLO_MS,
     .write_timeout_ms = AGENT_HELLO_MS,

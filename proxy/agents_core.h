@@ -20,6 +20,7 @@
 #define AGENTS_PEERS_MAX 65536u
 #define AGENT_LINE_MAX   BT_MIB
 #define AGENT_QUEUE_MAX  (4 * BT_MIB)
+#define AGENT_HIGH_WATER 65536u /* unsent; no card is sent above it */
 #define AGENT_HELLO_MS   2000u
 #define AGENT_RIVAL_MS   1000u
 #define AGENT_ORPHAN_MS  11000u /* the agents' 10 s and some */
@@ -81,6 +82,7 @@ struct agent_link {
     bool is_syncing;           /* until the sync's last part */
     uint64_t blocks_free;      /* UINT64_MAX: unknown */
     struct peer_list as_prefill, as_decode;
+    struct peer_list unsent; /* of as_decode: cards that wait for room */
 };
 TAILQ_HEAD(agent_link_list, agent_link);
 
@@ -121,10 +123,11 @@ enum peer_state {
     PEER_FAILED
 };
 
-/* A rank of P and a rank of D that know each other's cards. */
+/* A rank of P and the rank of D that reads from it. */
 struct peer {
-    TAILQ_ENTRY(peer) by_prefill, by_decode;
+    TAILQ_ENTRY(peer) by_prefill, by_decode, by_turn;
     struct agent_link *prefill, *decode;
+    bool is_unsent;
     enum peer_state state;
     char provider[16];
     char reason[48];

@@ -670,6 +670,11 @@ static void on_failed(void *owner, enum bt_status status, int error)
     agent_link_end(owner, bt_status_text(status));
 }
 
+static void on_room(void *owner)
+{
+    peers_send(owner);
+}
+
 static void on_unused(void *owner)
 {
     (void)owner;
@@ -680,7 +685,7 @@ static const struct bt_stream_events STREAM_EVENTS = {
     .on_bytes = on_bytes,
     .on_filled = on_unused,
     .on_eof = on_eof,
-    .on_room = on_unused,
+    .on_room = on_room,
     .on_flushed = on_unused,
     .on_failed = on_failed,
 };
@@ -733,6 +738,7 @@ void agent_link_init(struct agent_link *link, struct agents *agents)
     link->blocks_free = UINT64_MAX;
     TAILQ_INIT(&link->as_prefill);
     TAILQ_INIT(&link->as_decode);
+    TAILQ_INIT(&link->unsent);
     bt_timer_init(&link->timer, agents->options.loop, on_due);
 }
 

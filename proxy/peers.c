@@ -52,7 +52,7 @@ static bool links_pair(const struct agent_link *prefill,
            groups_pair(prefill->group, decode->group);
 }
 
-static bool peer_add(struct agents *agents, struct agent_link *prefill,
+static void peer_add(struct agents *agents, struct agent_link *prefill,
                      struct agent_link *decode)
 {
     struct peer *const peer =
@@ -61,75 +61,76 @@ static bool peer_add(struct agents *agents, struct agent_link *prefill,
     if (peer == NULL) {
         bt_log(BT_LOG_ERROR, prefill->address,
                "not introduced to %s: too many pairs", decode->address);
-        return false;
+        return;
     }
     peer->prefill = prefill;
     peer->decode = decode;
+    peer->is_unsent = true;
     TAILQ_INSERT_TAIL(&prefill->as_prefill, peer, by_prefill);
     TAILQ_INSERT_TAIL(&decode->as_decode, peer, by_decode);
+    TAILQ_INSERT_TAIL(&decode->unsent, peer, by_turn);
     agents->peer_count++;
-    return true;
+}
+
+static void peer_sent(struct peer *peer)
+{
+    if (peer->is_unsent) {
+        TAILQ_REMOVE(&peer->decode->unsent, peer, by_turn);
+        peer->is_unsent = false;
+    }
 }
 
 static void peer_remove(struct agents *agents, struct peer *peer)
 {
+    peer_sent(peer);
     TAILQ_REMOVE(&peer->prefill->as_prefill, peer, by_prefill);
     TAILQ_REMOVE(&peer->decode->as_decode, peer, by_decode);
     agents->peer_count--;
     free(peer);
 }
 
-static void send_card(struct agent_link *to, const struct agent_link *of)
+void peers_send(struct agent_link *link)
 {
-    struct bt_buf line;
+    struct peer *peer;
 
-    bt_buf_init(&line);
-    bt_buf_append(&line, BT_STR("{\"t\":\"peer_up\",\"peer\":"));
-    bt_buf_append(&line, bt_buf_str(&of->hello.peer));
-    bt_buf_append_char(&line, '}');
-    if (!line.failed) {
-        agent_link_send(to, bt_buf_str(&line));
-    } else {
-        bt_log(BT_LOG_ERROR, to->address, "out of memory, no introduction");
+    while (link->state == AGENT_LINK_UP && link->broken == NULL &&
+           bt_stream_unsent(link->stream) <= AGENT_HIGH_WATER &&
+           (peer = TAILQ_FIRST(&link->unsent)) != NULL) {
+        peer_sent(peer);
+        agent_link_printf(link, "{\"t\":\"peer_up\",\"peer\":%.*s}",
+                          BT_STR_ARG(bt_buf_str(&peer->prefill->hello.peer)));
     }
-    bt_buf_fini(&line);
 }
 
-static void introduce(struct agents *agents, struct agent_link *a,
-                      struct agent_link *b)
+static void introduce(struct agents *agents, struct agent_link *prefill,
+                      struct agent_link *decode)
 {
-    const bool a_first = links_pair(a, b);
-    const bool b_first = links_pair(b, a);
-
-    if (!a_first && !b_first) {
+    if (!links_pair(prefill, decode)) {
         return;
     }
-    if (strcmp(a->hello.fingerprint, b->hello.fingerprint) != 0) {
-        bt_log(BT_LOG_WARN, a->group->url,
+    if (strcmp(prefill->hello.fingerprint, decode->hello.fingerprint) != 0) {
+        bt_log(BT_LOG_WARN, decode->group->url,
                "not paired with %s: their fingerprints differ, so do the "
                "bytes of their blocks",
-               b->group->url);
+               prefill->group->url);
         return;
     }
-    if ((a_first && !peer_add(agents, a, b)) ||
-        (b_first && !peer_add(agents, b, a))) {
-        return;
-    }
-    send_card(a, b);
-    send_card(b, a);
+    peer_add(agents, prefill, decode);
+    peers_send(decode);
 }
 
 void peers_introduce(struct agents *agents, struct agent_link *link)
 {
-    struct agent_link *other;
-
     if (link->group == NULL || !agent_link_is_rank(link)) {
         return;
     }
-    TAILQ_FOREACH (other, &agents->links, entry) {
-        if (other != link && other->state == AGENT_LINK_UP &&
-            other->group != NULL && agent_link_is_rank(other)) {
+    for (size_t i = 0; i < agents->group_count; i++) {
+        const struct agent_group *const group = &agents->groups[i];
+        struct agent_link *const other = group->ranks[link->hello.rank].link;
+
+        if (group != link->group && other != NULL) {
             introduce(agents, link, other);
+            introduce(agents, other, link);
         }
     }
 }
@@ -152,7 +153,6 @@ void peers_forget(struct agents *agents, struct agent_link *link)
 
 void peers_rank_down(struct agents *agents, const struct agent_rank *rank)
 {
-    struct agent_link *other;
     struct bt_buf line;
 
     if (rank->engine == NULL) {
@@ -163,12 +163,12 @@ void peers_rank_down(struct agents *agents, const struct agent_rank *rank)
     bt_buf_append_json(&line, bt_str_of(rank->engine));
     bt_buf_printf(&line, ",\"rank\":%u,\"boot\":\"%016" PRIx64 "\"}",
                   rank->rank, rank->boot);
-    TAILQ_FOREACH (other, &agents->links, entry) {
-        if (!line.failed && other->state == AGENT_LINK_UP &&
-            other->group != NULL && agent_link_is_rank(other) &&
-            (groups_pair(other->group, rank->group) ||
-             groups_pair(rank->group, other->group))) {
-            agent_link_send(other, bt_buf_str(&line));
+    for (size_t i = 0; i < agents->group_count && !line.failed; i++) {
+        struct agent_group *const group = &agents->groups[i];
+        struct agent_link *const reader = group->ranks[rank->rank].link;
+
+        if (reader != NULL && groups_pair(rank->group, group)) {
+            agent_link_send(reader, bt_buf_str(&line));
         }
     }
     bt_buf_fini(&line);
@@ -213,53 +213,30 @@ static void take_report(struct peer *peer, const struct agent_message *message,
            peer->reason[0] == '\0' ? "" : ": ", peer->reason);
 }
 
-bool peers_report(struct agents *agents, struct agent_link *decode,
-                  const struct agent_message *message, bool is_ready)
-{
-    char *const engine = agent_message_dup(message, AGENT_MEMBER_ENGINE, 255);
-    struct peer *peer = NULL;
-    uint64_t boot = 0;
-
-    if (engine != NULL &&
-        agent_message_hex(message, AGENT_MEMBER_BOOT, &boot)) {
-        peer = find_peer(
-            decode, engine,
-            agent_message_u32(message, AGENT_MEMBER_RANK, UINT32_MAX), boot);
-    }
-    free(engine);
-    if (peer == NULL) {
-        return false;
-    }
-    take_report(peer, message, is_ready);
-    peers_publish(agents, decode->group);
-    return true;
-}
-
 static bool link_can_read(const struct agent_link *decode,
-                          const struct agent_group *prefill)
+                          const struct agent_link *prefill)
 {
     const struct peer *peer;
-    unsigned ready = 0;
 
     TAILQ_FOREACH (peer, &decode->as_decode, by_decode) {
-        ready += peer->prefill->group == prefill && peer->state == PEER_READY
-                     ? 1u
-                     : 0u;
+        if (peer->prefill == prefill) {
+            return peer->state == PEER_READY;
+        }
     }
-    return ready == prefill->world;
+    return false;
 }
 
-/* Can every rank of D read from every rank of P? */
+/* Can every rank of D read from the rank of P that is its source? */
 static bool group_can_read(const struct agent_group *decode,
                            const struct agent_group *prefill)
 {
-    if (!decode->is_linked || !prefill->is_linked) {
+    if (!decode->is_linked || !prefill->is_linked ||
+        decode->world != prefill->world) {
         return false;
     }
     for (unsigned i = 0; i < decode->world; i++) {
-        const struct agent_link *const link = decode->ranks[i].link;
-
-        if (link == NULL || !link_can_read(link, prefill)) {
+        if (decode->ranks[i].link == NULL || prefill->ranks[i].link == NULL ||
+            !link_can_read(decode->ranks[i].link, prefill->ranks[i].link)) {
             return false;
         }
     }
@@ -288,23 +265,54 @@ static void publish_pair(struct agents *agents, const struct engine *prefill,
            prefill->url.normal);
 }
 
-void peers_publish(struct agents *agents, struct agent_group *group)
+static void publish_groups(struct agents *agents,
+                           const struct agent_group *prefill,
+                           const struct agent_group *decode)
 {
-    for (size_t i = 0; i < group->engine_count; i++) {
-        const struct engine *const engine = group->engines[i];
-        const struct pool *const pool = engine->pool;
+    for (size_t i = 0; i < prefill->engine_count; i++) {
+        const struct engine *const from = prefill->engines[i];
 
-        if (pool->conf->connector != CONNECTOR_BATON) {
+        if (from->role != ENGINE_PREFILL ||
+            from->pool->conf->connector != CONNECTOR_BATON) {
             continue;
         }
-        for (size_t j = 0;
-             engine->role == ENGINE_PREFILL && j < pool->decode_count; j++) {
-            publish_pair(agents, engine, pool->decode[j]);
+        for (size_t j = 0; j < decode->engine_count; j++) {
+            struct engine *const to = decode->engines[j];
+
+            if (to->role == ENGINE_DECODE && to->pool == from->pool) {
+                publish_pair(agents, from, to);
+            }
         }
-        for (size_t j = 0;
-             engine->role == ENGINE_DECODE && j < pool->prefill_count; j++) {
-            publish_pair(agents, pool->prefill[j], group->engines[i]);
-        }
+    }
+}
+
+bool peers_report(struct agents *agents, struct agent_link *decode,
+                  const struct agent_message *message, bool is_ready)
+{
+    char *const engine = agent_message_dup(message, AGENT_MEMBER_ENGINE, 255);
+    struct peer *peer = NULL;
+    uint64_t boot = 0;
+
+    if (engine != NULL &&
+        agent_message_hex(message, AGENT_MEMBER_BOOT, &boot)) {
+        peer = find_peer(
+            decode, engine,
+            agent_message_u32(message, AGENT_MEMBER_RANK, UINT32_MAX), boot);
+    }
+    free(engine);
+    if (peer == NULL) {
+        return false;
+    }
+    take_report(peer, message, is_ready);
+    publish_groups(agents, peer->prefill->group, decode->group);
+    return true;
+}
+
+void peers_publish(struct agents *agents, const struct agent_group *group)
+{
+    for (size_t i = 0; i < agents->group_count; i++) {
+        publish_groups(agents, group, &agents->groups[i]);
+        publish_groups(agents, &agents->groups[i], group);
     }
 }
 

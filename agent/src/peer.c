@@ -274,6 +274,7 @@ static void peer_free(struct bta_peer *peer)
     bta_card_fini(&peer->card);
     free(peer->engine);
     free(peer->map);
+    free(peer->sponsors);
     free(peer);
 }
 
@@ -329,6 +330,20 @@ static struct bta_peer *peer_make(struct bta_peers *peers,
 
 /* --- sponsors --- */
 
+static bool sponsors_grow(struct bta_peer *peer)
+{
+    const size_t cap = peer->sponsor_cap + 4;
+    uint64_t *const sponsors =
+        realloc(peer->sponsors, cap * sizeof(*peer->sponsors));
+
+    if (sponsors == NULL) {
+        return false;
+    }
+    peer->sponsors = sponsors;
+    peer->sponsor_cap = cap;
+    return true;
+}
+
 static void sponsor_add(struct bta_peer *peer, uint64_t sponsor)
 {
     bta_timer_clear(peer->peers->options.reactor, &peer->linger);
@@ -337,10 +352,13 @@ static void sponsor_add(struct bta_peer *peer, uint64_t sponsor)
             return;
         }
     }
-    if (peer->sponsor_count < BTA_SPONSORS_MAX) {
-        peer->sponsors[peer->sponsor_count] = sponsor;
-        peer->sponsor_count++;
+    if (peer->sponsor_count == peer->sponsor_cap && !sponsors_grow(peer)) {
+        bta_log_write(&peer->peers->options.log, BTA_ERROR,
+                      "no memory to note who named a peer");
+        return;
     }
+    peer->sponsors[peer->sponsor_count] = sponsor;
+    peer->sponsor_count++;
 }
 
 static bool sponsor_drop(struct bta_peer *peer, uint64_t sponsor)
@@ -391,6 +409,8 @@ static bool reads_from(const struct bta_peers *peers,
 
 static void introduce(struct bta_peer *peer)
 {
+    const struct bta_card *const own = peer->peers->options.own;
+    struct bta_sources sources;
     baton_reason reason;
 
     if (!reads_from(peer->peers, &peer->card)) {
@@ -398,7 +418,11 @@ static void introduce(struct bta_peer *peer)
         become_ready(peer);
         return;
     }
-    reason = bta_plan_map(peer->peers->options.own, &peer->card, peer->map);
+    reason = bta_plan_sources(own, peer->card.tp, peer->card.pp,
+                              peer->card.world, &sources);
+    if (reason == BATON_REASON_NONE) {
+        reason = bta_plan_map(own, &peer->card, peer->map);
+    }
     if (reason != BATON_REASON_NONE) {
         peer->since_us = bta_now_us();
         fail(peer, reason);
@@ -449,7 +473,9 @@ void bta_peers_remove(struct bta_peers *peers, struct bt_str engine,
     if (peer == NULL || (boot != 0 && peer->card.boot != boot)) {
         return;
     }
-    (void)sponsor_drop(peer, sponsor);
+    if (!sponsor_drop(peer, sponsor) && sponsor != 0) {
+        return;
+    }
     if (sponsor == 0 || peer->sponsor_count == 0) {
         peer_close(peer, BATON_REASON_UNREACHABLE);
     }

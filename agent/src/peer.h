@@ -22,8 +22,7 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
-#define BTA_PEERS_MAX    4096
-#define BTA_SPONSORS_MAX 64
+#define BTA_PEERS_MAX 4096
 
 struct bta_part;
 TAILQ_HEAD(bta_part_list, bta_part);
@@ -54,8 +53,8 @@ struct bta_peer {
     uint32_t backoff_ms;
     struct bta_timer timer;  /* end of TRYING, or the next try */
     struct bta_timer linger; /* runs while nobody sponsors the peer */
-    uint64_t sponsors[BTA_SPONSORS_MAX]; /* proxies; 0: the host */
-    size_t sponsor_count;
+    uint64_t *sponsors;      /* proxies; 0: the host; heap */
+    size_t sponsor_count, sponsor_cap;
     struct bta_part_list parts; /* all attached */
     struct bta_part_list queue; /* those with something to post */
 };
@@ -89,7 +88,10 @@ void bta_peers_close(struct bta_peers *peers);
 /* Takes the card (finished here on every path). */
 void bta_peers_add(struct bta_peers *peers, struct bta_card *card,
                    uint64_t sponsor);
-/* boot 0: any. sponsor 0 takes the peer away whoever else sponsors it. */
+/*
+ * boot 0: any. Sponsor 0 takes the peer away whoever else sponsors it; a proxy
+ * that did not bring it cannot.
+ */
 void bta_peers_remove(struct bta_peers *peers, struct bt_str engine,
                       uint32_t rank, uint64_t boot, uint64_t sponsor);
 /* The proxy's link is down: its peers live on for a while. */
