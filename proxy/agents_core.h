@@ -130,7 +130,7 @@ struct peer {
     bool is_unsent;
     enum peer_state state;
     char provider[16];
-    char reason[48];
+    char reason[384];
     uint32_t us;
 };
 

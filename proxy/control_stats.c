@@ -10,7 +10,7 @@ static const char *const REFUSALS[] = {
 
 static const char *const PULL_FAILURES[] = {
     "lost",      "cancelled", "checksum",     "timeout", "unreachable",
-    "restarted", "mismatch",  "unknown_peer", "other",
+    "restarted", "mismatch",  "unknown_peer", "memory",  "other",
 };
 
 static const char *const RELEASES[] = {"pulled", "cancelled", "failed",

@@ -49,9 +49,9 @@ struct handoff_counts {
     uint64_t holds_open, holds_ready; /* live */
     uint64_t pulls;                   /* live */
     uint64_t holds_total, holds_refused;
-    uint64_t released[BATON_REASON_UNKNOWN_PEER + 1]; /* by reason */
+    uint64_t released[BATON_REASON_MEMORY + 1]; /* by reason */
     uint64_t pulled, pulled_bytes;
-    uint64_t pull_failed[BATON_REASON_UNKNOWN_PEER + 1]; /* by reason */
+    uint64_t pull_failed[BATON_REASON_MEMORY + 1]; /* by reason */
 };
 
 /* One pull on every rank. A member of the thing that waits for it. */

@@ -11,10 +11,10 @@ static const char *const PHASES[] = {"running", "waiting", "pulling"};
 static const char *const OUTCOMES[] = {"answered", "refused", "load_failed",
                                        "gone"};
 static const char *const HOLDS[] = {"open", "ready"};
-static const char *const REASONS[] = {"none",      "pulled",   "cancelled",
-                                      "expired",   "broken",   "lost",
-                                      "checksum",  "timeout",  "unreachable",
-                                      "restarted", "mismatch", "unknown_peer"};
+static const char *const REASONS[] = {
+    "none",     "pulled",       "cancelled", "expired",     "broken",
+    "lost",     "checksum",     "timeout",   "unreachable", "restarted",
+    "mismatch", "unknown_peer", "memory"};
 
 enum metric {
 #define METRIC(name, text, type, label, values, help) METRIC_##name,

@@ -27,6 +27,7 @@ static const char *const REASON_WORDS[] = {
     [BATON_REASON_RESTARTED] = "restarted",
     [BATON_REASON_MISMATCH] = "mismatch",
     [BATON_REASON_UNKNOWN_PEER] = "unknown_peer",
+    [BATON_REASON_MEMORY] = "memory",
 };
 
 static void take_member(struct bta_message *message,

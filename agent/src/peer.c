@@ -6,6 +6,7 @@
 #include "agent/src/cma.h"
 #include "agent/src/pull.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define TRY_MS         2000u
@@ -41,6 +42,7 @@ static void text_copy(char *out, size_t cap, const char *text)
 static void tell_links(const struct bta_peer *peer)
 {
     struct bta_links *const links = peer->peers->links;
+    char why[384];
 
     if (links == NULL || !peer->peers->options.is_reader) {
         return;
@@ -50,8 +52,12 @@ static void tell_links(const struct bta_peer *peer)
                              peer->card.boot, bta_peer_provider(peer),
                              (uint32_t)(bta_now_us() - peer->since_us));
     } else {
+        (void)snprintf(why, sizeof(why), "%s%s%s",
+                       baton_reason_text(peer->reason),
+                       peer->cma_fault[0] == '\0' ? "" : "; not by cma: ",
+                       peer->cma_fault);
         bta_links_peer_failed(links, peer->engine, peer->card.rank,
-                              peer->card.boot, baton_reason_text(peer->reason));
+                              peer->card.boot, why);
     }
 }
 
@@ -79,11 +85,13 @@ static void announce(struct bta_peer *peer)
 {
     const bool is_ready = peer->state == BTA_PEER_READY;
 
-    if (peer->is_told && peer->is_told_ready == is_ready) {
+    if (peer->is_told && peer->is_told_ready == is_ready &&
+        peer->is_told_near == peer->is_near) {
         return;
     }
     peer->is_told = true;
     peer->is_told_ready = is_ready;
+    peer->is_told_near = peer->is_near;
     bta_log_write(&peer->peers->options.log, is_ready ? BTA_INFO : BTA_WARN,
                   "peer %s rank %u: %s %s", peer->engine, peer->card.rank,
                   is_ready ? "ready by" : "failed,",
@@ -158,15 +166,56 @@ static void become_ready(struct bta_peer *peer)
     announce(peer);
 }
 
+/* Each two failures of a path make the other one the better choice. */
+static bool prefers_cma(const struct bta_peer *peer)
+{
+    return peer->cma != NULL &&
+           (peer->remote == NULL || peer->failures[BTA_PATH_CMA] / 2 <=
+                                        peer->failures[BTA_PATH_FABRIC] / 2);
+}
+
+/* Said once: an operator would else see nothing but a slower path. */
+static void cma_refused(struct bta_peer *peer,
+                        const struct bta_cma_fault *fault)
+{
+    const size_t cap = sizeof(peer->cma_fault);
+    char cause[160] = "";
+    char advice[160];
+
+    bta_cma_advise(&peer->peers->self, peer->cma,
+                   fault == NULL ? 0 : fault->error, advice, sizeof(advice));
+    if (peer->cma_fault[0] != '\0' || (fault == NULL && advice[0] == '\0')) {
+        return;
+    }
+    if (fault != NULL) {
+        bta_cma_tell(fault, peer->cma->pid, cause, sizeof(cause));
+    }
+    (void)snprintf(peer->cma_fault, cap, "%s%s%s", cause,
+                   cause[0] == '\0' || advice[0] == '\0' ? "" : "; ", advice);
+    bta_log_write(&peer->peers->options.log,
+                  fault == NULL ? BTA_INFO : BTA_WARN,
+                  "peer %s rank %u: not by cma: %s", peer->engine,
+                  peer->card.rank, peer->cma_fault);
+}
+
 static bool try_cma(struct bta_peer *peer)
 {
+    struct bta_cma_fault fault;
     uint64_t word;
 
-    return peer->cma != NULL &&
-           bta_cma_is_near(&peer->peers->self, peer->cma) &&
-           bta_cma_read_word(peer->cma->pid, peer->card.boot_word.base,
-                             &word) &&
-           word == peer->card.boot;
+    if (!prefers_cma(peer)) {
+        return false;
+    }
+    if (!bta_cma_is_near(&peer->peers->self, peer->cma)) {
+        cma_refused(peer, NULL);
+        return false;
+    }
+    if (!bta_cma_read_word(peer->cma->pid, peer->card.boot_word.base, &word,
+                           &fault)) {
+        cma_refused(peer, &fault);
+        return false;
+    }
+    return word == peer->card.boot;
 }
 
 /* Posts the boot word's read, once the provider takes it. */
@@ -483,6 +532,24 @@ void bta_peers_remove(struct bta_peers *peers, struct bt_str engine,
 
 /* --- reading --- */
 
+/* A read failed that was under way: by this path for the how-manyth time? */
+static void path_failed(struct bta_peer *peer)
+{
+    const bool was_cma = peer->is_near;
+
+    peer->failures[was_cma ? BTA_PATH_CMA : BTA_PATH_FABRIC]++;
+    if (peer->cma != NULL && peer->remote != NULL &&
+        prefers_cma(peer) != was_cma) {
+        bta_log_write(&peer->peers->options.log, BTA_WARN,
+                      "peer %s rank %u: reads by %s failed twice, from now on "
+                      "by %s",
+                      peer->engine, peer->card.rank, bta_peer_provider(peer),
+                      was_cma ? bta_fabric_provider(peer->peers->options.fabric)
+                              : "cma");
+    }
+    bta_peer_break(peer, BATON_REASON_UNREACHABLE);
+}
+
 /* True when something was complete. */
 static bool poll_channel(struct bta_peer *peer)
 {
@@ -493,7 +560,7 @@ static bool poll_channel(struct bta_peer *peer)
         if (peer->state == BTA_PEER_TRYING) {
             fail(peer, BATON_REASON_UNREACHABLE);
         } else {
-            bta_peer_break(peer, BATON_REASON_UNREACHABLE);
+            path_failed(peer);
         }
         return true;
     }
@@ -515,7 +582,7 @@ static bool post_parts(struct bta_peer *peer)
     while (peer->state == BTA_PEER_READY && !TAILQ_EMPTY(&peer->queue)) {
         const enum bta_step step = bta_part_step(TAILQ_FIRST(&peer->queue));
         if (step == BTA_STEP_BROKEN) {
-            bta_peer_break(peer, BATON_REASON_UNREACHABLE);
+            path_failed(peer);
             return true;
         }
         if (step == BTA_STEP_LATER) {

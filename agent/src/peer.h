@@ -8,7 +8,8 @@
  *               '- another boot, other geometry: FAILED for good
  *
  * By cma where the boot word can be read by process_vm_readv, else by a
- * channel of the fabric. Native thread only.
+ * channel of the fabric. A path whose reads failed twice gives way to the other
+ * one. Native thread only.
  */
 #ifndef AGENT_SRC_PEER_H
 #define AGENT_SRC_PEER_H
@@ -34,6 +35,13 @@ enum bta_peer_state {
     BTA_PEER_FAILED,
 };
 
+/* In order of preference. */
+enum bta_path {
+    BTA_PATH_CMA,
+    BTA_PATH_FABRIC,
+    BTA_PATHS
+};
+
 struct bta_peer {
     struct bta_peers *peers;
     TAILQ_ENTRY(bta_peer) entry;
@@ -44,12 +52,14 @@ struct bta_peer {
     baton_reason reason; /* of FAILED */
     bool is_final;       /* FAILED for good */
     bool is_told;        /* READY or FAILED was announced, and which: */
-    bool is_told_ready;
+    bool is_told_ready, is_told_near;
     bool is_near;                                 /* READY by cma */
     const struct bta_card_endpoint *cma, *remote; /* the card's, or NULL */
     struct bta_channel *channel;
-    bool is_word_posted; /* of TRYING */
-    uint64_t since_us;   /* when TRYING began */
+    unsigned failures[BTA_PATHS]; /* reads that failed by that path */
+    char cma_fault[320];          /* why not by cma, logged once; empty: open */
+    bool is_word_posted;          /* of TRYING */
+    uint64_t since_us;            /* when TRYING began */
     uint32_t backoff_ms;
     struct bta_timer timer;  /* end of TRYING, or the next try */
     struct bta_timer linger; /* runs while nobody sponsors the peer */

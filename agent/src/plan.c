@@ -208,7 +208,8 @@ baton_status bta_plan_make(const struct bta_plan_input *input,
 
     if (builder.failed || !fits) {
         free(builder.plan.runs);
-        *reason_p = BATON_REASON_MISMATCH;
+        *reason_p =
+            builder.failed ? BATON_REASON_MEMORY : BATON_REASON_MISMATCH;
         return builder.failed ? BATON_ERR_MEMORY : BATON_OK;
     }
     for (size_t i = 0; i < input->group_count; i++) {

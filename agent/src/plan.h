@@ -61,8 +61,7 @@ baton_reason bta_plan_sources(const struct bta_card *own, uint32_t tp,
  */
 baton_reason bta_plan_map(const struct bta_card *own,
                           const struct bta_card *theirs, uint32_t *map);
-/* NONE, or MISMATCH. `plan_p` is to be finished when NONE. ERR_MEMORY: status.
- */
+/* NONE, MISMATCH or MEMORY. `plan_p` is to be finished when NONE. */
 baton_status bta_plan_make(const struct bta_plan_input *input,
                            struct bta_plan *plan_p, baton_reason *reason_p);
 void bta_plan_fini(struct bta_plan *plan);

@@ -70,11 +70,17 @@ struct bta_pulls {
 
 /* --- parts in peers' lists --- */
 
-static void part_queue(struct bta_part *part)
+/* A proof is eight bytes and ends a pull: it waits for nobody's data. */
+static void part_queue(struct bta_part *part, bool is_proof)
 {
-    if (!part->is_queued) {
+    if (part->is_queued) {
+        return;
+    }
+    part->is_queued = true;
+    if (is_proof) {
+        TAILQ_INSERT_HEAD(&part->peer->queue, part, queue_entry);
+    } else {
         TAILQ_INSERT_TAIL(&part->peer->queue, part, queue_entry);
-        part->is_queued = true;
     }
 }
 
@@ -363,7 +369,7 @@ static void pull_prove(struct bta_pull *pull)
     pull->pending = pull->part_count;
     atomic_thread_fence(memory_order_seq_cst);
     for (size_t i = 0; i < pull->part_count; i++) {
-        part_queue(&pull->parts[i]);
+        part_queue(&pull->parts[i], true);
     }
 }
 
@@ -506,8 +512,15 @@ static size_t slice_make(struct bta_part *part, struct iovec *local,
     return count;
 }
 
-static enum bta_step copy_failed(struct bta_part *part)
+static enum bta_step copy_failed(struct bta_part *part,
+                                 const struct bta_cma_fault *fault)
 {
+    char text[160];
+
+    bta_cma_tell(fault, part->peer->cma->pid, text, sizeof(text));
+    bta_log_write(&part->pull->pulls->options.log, BTA_WARN,
+                  "a pull from %s rank %u: %s", part->peer->engine,
+                  part->peer->card.rank, text);
     bta_part_lost(part, BATON_REASON_UNREACHABLE);
     return BTA_STEP_BROKEN;
 }
@@ -515,10 +528,11 @@ static enum bta_step copy_failed(struct bta_part *part)
 static enum bta_step copy_word(struct bta_part *part)
 {
     const struct bta_card_target target = word_of(part);
+    struct bta_cma_fault fault;
     uint64_t word;
 
-    if (!bta_cma_read_word(part->peer->cma->pid, target.base, &word)) {
-        return copy_failed(part);
+    if (!bta_cma_read_word(part->peer->cma->pid, target.base, &word, &fault)) {
+        return copy_failed(part, &fault);
     }
     part_unqueue(part);
     part_prove(part, word);
@@ -531,9 +545,11 @@ static enum bta_step copy_slice(struct bta_part *part)
     struct iovec remote[BTA_CMA_BATCH];
     uint64_t bytes;
     const size_t count = slice_make(part, local, remote, &bytes);
+    struct bta_cma_fault fault;
 
-    if (!bta_cma_read(part->peer->cma->pid, local, remote, count, bytes)) {
-        return copy_failed(part);
+    if (!bta_cma_read(part->peer->cma->pid, local, remote, count, bytes,
+                      &fault)) {
+        return copy_failed(part, &fault);
     }
     if (part->next < part->end) {
         return BTA_STEP_MORE;
@@ -620,7 +636,7 @@ static baton_reason plan(struct bta_pull *pull, size_t count,
                        ? UINT64_MAX
                        : bta_fabric_max_run(options->fabric),
     };
-    baton_reason reason = BATON_REASON_MISMATCH;
+    baton_reason reason = BATON_REASON_MEMORY;
 
     for (size_t i = 0; i < count; i++) {
         cards[i] = &peers[i]->card;
@@ -646,7 +662,7 @@ static void parts_make(struct bta_pull *pull, size_t count,
         }
         part->end = run;
         part_attach(part, peers[i]);
-        part_queue(part);
+        part_queue(part, false);
     }
     pull->part_count = count;
     pull->pending = count;
@@ -690,7 +706,7 @@ static void pull_start(struct bta_pull *pull)
     if (reason == BATON_REASON_NONE &&
         !bta_timer_set(pulls->options.reactor, &pull->timer,
                        (uint64_t)pulls->options.timeout_ms * 1000)) {
-        reason = BATON_REASON_TIMEOUT;
+        reason = BATON_REASON_MEMORY;
     }
     if (reason != BATON_REASON_NONE) {
         pull_finish(pull, reason);

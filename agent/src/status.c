@@ -30,6 +30,7 @@ static const struct {
     {BATON_REASON_RESTARTED, "restarted"},
     {BATON_REASON_MISMATCH, "mismatch"},
     {BATON_REASON_UNKNOWN_PEER, "unknown_peer"},
+    {BATON_REASON_MEMORY, "memory"},
 };
 
 const char *baton_status_text(baton_status status)

@@ -117,7 +117,7 @@ static void on_release(void *owner, uint64_t proxy, baton_id handoff,
     (void)owner;
     (void)proxy;
     check(handoff.lo != 0);
-    check(reason <= BATON_REASON_UNKNOWN_PEER);
+    check(reason <= BATON_REASON_MEMORY);
 }
 
 static void on_renew(void *owner, uint64_t proxy, baton_id handoff,

@@ -59,6 +59,7 @@ static baton_status agent_open(const struct pair_options *options,
         options->pull_timeout_ms == 0 ? 2000 : options->pull_timeout_ms;
     agent_options.drain_ms = options->drain_ms == 0 ? 50 : options->drain_ms;
     agent_options.checksum = options->checksum;
+    agent_options.log = role == BATON_ROLE_DECODE ? options->log : NULL;
     status = baton_agent_open(&agent_options, agent_p);
     for (unsigned i = 0; status == BATON_OK && i < PAIR_REGIONS; i++) {
         const baton_layout layout = {

@@ -29,6 +29,7 @@ struct pair_options {
     uint32_t pull_timeout_ms, drain_ms; /* 0: 2000, 50 */
     int checksum;
     const char *fingerprint; /* of D; NULL: as P's */
+    void (*log)(void *arg, int level, const char *text); /* of D */
 };
 
 struct pair {

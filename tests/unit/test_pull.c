@@ -4,8 +4,14 @@
 #include "tests/support/agent_pair.h"
 #include "tests/support/harness.h"
 
+#include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +19,86 @@ static const baton_id id_a = {0x1111, 0x2222};
 static const baton_id id_b = {0x3333, 0x4444};
 static struct pair pair;
 static struct pair_answer answer;
+
+/* --- process_vm_readv as this machine has it, or as a test wants it --- */
+
+static struct {
+    atomic_int error;      /* fails with it; 0: reads */
+    atomic_bool is_short;  /* of more than a word only half comes */
+    atomic_bool is_parked; /* the next read of data waits for `go` */
+    sem_t go;
+    size_t lengths[64]; /* of the reads since the park, in order */
+    atomic_size_t count;
+} cma;
+
+static size_t bytes_of(const struct iovec *vectors, unsigned long count)
+{
+    size_t bytes = 0;
+
+    for (unsigned long i = 0; i < count; i++) {
+        bytes += vectors[i].iov_len;
+    }
+    return bytes;
+}
+
+static void park(size_t bytes)
+{
+    if (bytes > sizeof(uint64_t) && atomic_exchange(&cma.is_parked, false)) {
+        atomic_store(&cma.count, 0);
+        ck_assert_int_eq(sem_wait(&cma.go), 0);
+    }
+    if (atomic_load(&cma.count) < BT_ARRAY_LEN(cma.lengths)) {
+        cma.lengths[atomic_fetch_add(&cma.count, 1)] = bytes;
+    }
+}
+
+ssize_t process_vm_readv(pid_t pid, const struct iovec *local,
+                         unsigned long local_count, const struct iovec *remote,
+                         unsigned long remote_count, unsigned long flags)
+{
+    const size_t bytes = bytes_of(local, local_count);
+
+    park(bytes);
+    if (atomic_load(&cma.error) != 0) {
+        errno = atomic_load(&cma.error);
+        return -1;
+    }
+    if (atomic_load(&cma.is_short) && bytes > sizeof(uint64_t)) {
+        const struct iovec half = {local[0].iov_base, local[0].iov_len / 2};
+        const struct iovec theirs = {remote[0].iov_base, half.iov_len};
+        return syscall(SYS_process_vm_readv, pid, &half, 1, &theirs, 1, flags);
+    }
+    return syscall(SYS_process_vm_readv, pid, local, local_count, remote,
+                   remote_count, flags);
+}
+
+/* --- the agent's log --- */
+
+static struct {
+    pthread_mutex_t lock;
+    char text[8192];
+} said = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void on_log(void *arg, int level, const char *text)
+{
+    (void)arg;
+    (void)level;
+    (void)pthread_mutex_lock(&said.lock);
+    if (strlen(said.text) + strlen(text) + 2 < sizeof(said.text)) {
+        strcat(strcat(said.text, text), "\n");
+    }
+    (void)pthread_mutex_unlock(&said.lock);
+}
+
+static bool was_said(const char *text)
+{
+    bool found;
+
+    (void)pthread_mutex_lock(&said.lock);
+    found = strstr(said.text, text) != NULL;
+    (void)pthread_mutex_unlock(&said.lock);
+    return found;
+}
 
 /* --- shared by both paths --- */
 
@@ -394,6 +480,74 @@ START_TEST(a_killed_peer_is_unreachable_over_cma)
 }
 END_TEST
 
+START_TEST(a_path_that_failed_twice_gives_way_to_the_next)
+{
+    const struct pair_options options = {.provider = "auto", .log = on_log};
+    const uint32_t ids[] = {1, 2};
+    baton_event event;
+
+    pair_open(&pair, &options);
+    ck_assert_str_eq(pair_introduce(&pair).provider, "cma");
+    pair_hold(&pair, id_a, 1, ids, 2, 3, &answer);
+    atomic_store(&cma.is_short, true);
+    for (uint64_t tag = 1; tag <= 2; tag++) {
+        ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 2, 0, tag),
+                         BATON_OK);
+        ck_assert_int_eq(pull_event().reason, BATON_REASON_UNREACHABLE);
+    }
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 2, 0, 3), BATON_OK);
+    event = pull_event();
+    ck_assert_int_eq(event.type, BATON_EVENT_PULLED);
+    ck_assert_str_ne(event.provider, "cma");
+    ck_assert(pair_block_is(&pair, 2, 3, 2));
+    ck_assert(was_said("2 vectors: 4096 of 16384 bytes came"));
+    ck_assert(was_said("reads by cma failed twice"));
+    pair_close(&pair);
+}
+END_TEST
+
+START_TEST(tells_why_a_path_is_not_taken)
+{
+    const struct pair_options options = {.provider = "auto", .log = on_log};
+
+    atomic_store(&cma.error, EPERM);
+    pair_open(&pair, &options);
+    ck_assert_str_ne(pair_introduce(&pair).provider, "cma");
+    ck_assert(was_said("not by cma: process_vm_readv of pid "));
+    ck_assert(was_said("Operation not permitted (errno 1); "));
+    ck_assert(was_said("CAP_SYS_PTRACE"));
+    pair_close(&pair);
+}
+END_TEST
+
+START_TEST(a_proof_goes_before_the_data_of_other_pulls)
+{
+    const struct pair_options options = {.provider = "cma",
+                                         .block_bytes = 1 << 20};
+    static struct pair_answer other;
+    const uint32_t few[] = {1, 3, 5, 7};
+    const uint32_t many[] = {9, 11, 13, 15, 17, 19, 21, 23};
+
+    pair_open(&pair, &options);
+    (void)pair_introduce(&pair);
+    pair_hold(&pair, id_a, 1, few, 4, 3, &answer);
+    pair_hold(&pair, id_b, 2, many, 8, 4, &other);
+    ck_assert_int_eq(sem_init(&cma.go, 0, 0), 0);
+    atomic_store(&cma.is_parked, true);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &answer, few, 4, 0, 1), BATON_OK);
+    ck_assert_int_eq(pair_pull(&pair, id_b, &other, many, 8, 0, 2), BATON_OK);
+    ck_assert_int_eq(sem_post(&cma.go), 0);
+    ck_assert_uint_eq(pull_event().tag, 1);
+    ck_assert_uint_eq(pull_event().tag, 2);
+    /* Two slices of the first, its word, four of the second, its word. */
+    ck_assert_uint_eq(cma.lengths[1], 4 << 20);
+    ck_assert_uint_eq(cma.lengths[2], sizeof(uint64_t));
+    ck_assert_uint_eq(cma.lengths[6], 4 << 20);
+    ck_assert_uint_eq(cma.lengths[7], sizeof(uint64_t));
+    pair_close(&pair);
+}
+END_TEST
+
 START_TEST(params_of_a_peers_earlier_life_fail)
 {
     static struct pair_answer old;
@@ -521,7 +675,10 @@ HARNESS_MAIN(
     a_stopped_peer_writes_nothing_after_the_time_out,
     a_cancel_with_a_stopped_peer_ends_after_the_drain,
     a_peer_that_woke_up_is_read_again, a_killed_peer_is_unreachable_over_tcp,
-    a_killed_peer_is_unreachable_over_cma, params_of_a_peers_earlier_life_fail,
+    a_killed_peer_is_unreachable_over_cma,
+    a_path_that_failed_twice_gives_way_to_the_next,
+    tells_why_a_path_is_not_taken, a_proof_goes_before_the_data_of_other_pulls,
+    params_of_a_peers_earlier_life_fail,
     a_card_that_lies_about_its_boot_is_not_trusted,
     removing_a_peer_fails_its_pulls, many_pulls_at_once_all_end,
     closing_an_agent_ends_the_pulls_that_wait,

@@ -68,7 +68,8 @@ typedef enum baton_reason {
     BATON_REASON_UNREACHABLE, /* the peer's fabric endpoint failed */
     BATON_REASON_RESTARTED,   /* the peer has another boot id than the params */
     BATON_REASON_MISMATCH,    /* fingerprints, geometry or block lists differ */
-    BATON_REASON_UNKNOWN_PEER /* no card of that engine, rank and boot */
+    BATON_REASON_UNKNOWN_PEER, /* no card of that engine, rank and boot */
+    BATON_REASON_MEMORY        /* the agent is out of memory */
 } baton_reason;
 
 typedef struct baton_id { /* of a handoff; lo is the hold word, never 0 */

@@ -74,6 +74,7 @@ class Reason(enum.IntEnum):
     RESTARTED = 9
     MISMATCH = 10
     UNKNOWN_PEER = 11
+    MEMORY = 12
 
 
 class EventType(enum.IntEnum):
