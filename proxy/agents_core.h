@@ -6,6 +6,7 @@
 #ifndef PROXY_AGENTS_CORE_H
 #define PROXY_AGENTS_CORE_H
 
+#include "agent/link/limits.h"
 #include "common/buf.h"
 #include "common/http_conn.h"
 #include "common/proof.h"
@@ -18,8 +19,6 @@
 #define AGENTS_LINKS_MAX 4096u
 #define AGENTS_STRANGERS 128u /* links whose hello was not taken yet */
 #define AGENTS_PEERS_MAX 65536u
-#define AGENT_LINE_MAX   BT_MIB
-#define AGENT_QUEUE_MAX  (4 * BT_MIB)
 #define AGENT_HIGH_WATER 65536u /* unsent; no card is sent above it */
 #define AGENT_HELLO_MS   2000u
 #define AGENT_RIVAL_MS   1000u

@@ -6,10 +6,7 @@
 
 #include <stdlib.h>
 
-#define VERSION         1
-#define ENGINE_MAX      255
-#define URL_MAX         1024
-#define FINGERPRINT_MAX 4096
+#define VERSION 1
 
 static const struct {
     const char *text;
@@ -82,7 +79,8 @@ static bool read_boots(const struct agent_message *message,
 static bool read_url(const struct agent_message *message,
                      struct agent_hello *hello, const char **why_p)
 {
-    char *const text = agent_message_dup(message, AGENT_MEMBER_URL, URL_MAX);
+    char *const text =
+        agent_message_dup(message, AGENT_MEMBER_URL, LINK_URL_MAX);
     struct bt_url url;
 
     if (text == NULL) {
@@ -113,14 +111,15 @@ static bool is_printable(const char *text)
 static bool read_texts(const struct agent_message *message,
                        struct agent_hello *hello, const char **why_p)
 {
-    hello->engine = agent_message_dup(message, AGENT_MEMBER_ENGINE, ENGINE_MAX);
+    hello->engine =
+        agent_message_dup(message, AGENT_MEMBER_ENGINE, LINK_ENGINE_MAX);
     if (hello->engine == NULL || hello->engine[0] == '\0' ||
         !is_printable(hello->engine)) {
         *why_p = "hello's engine is not 1 to 255 printable characters";
         return false;
     }
-    hello->fingerprint =
-        agent_message_dup(message, AGENT_MEMBER_FINGERPRINT, FINGERPRINT_MAX);
+    hello->fingerprint = agent_message_dup(message, AGENT_MEMBER_FINGERPRINT,
+                                           LINK_FINGERPRINT_MAX);
     if (hello->fingerprint == NULL) {
         *why_p = "hello's fingerprint is no string of at most 4096 bytes";
         return false;

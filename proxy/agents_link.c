@@ -135,11 +135,11 @@ void agent_link_send(struct agent_link *link, struct bt_str line)
     if (is_over(link) || link->broken != NULL) {
         return;
     }
-    if (line.len >= AGENT_LINE_MAX) {
+    if (line.len >= LINK_LINE_MAX) {
         link_break(link, "a message is longer than 1 MiB");
         return;
     }
-    if (bt_stream_unsent(link->stream) + line.len >= AGENT_QUEUE_MAX) {
+    if (bt_stream_unsent(link->stream) + line.len >= LINK_QUEUE_MAX) {
         link_break(link, "the agent does not read: 4 MiB are unsent");
         return;
     }
@@ -611,7 +611,7 @@ static struct bt_str take_lines(struct agent_link *link, struct bt_str bytes)
         const char *const end = memchr(from, '\n', bytes.len - link->scanned);
         const size_t len = end == NULL ? bytes.len : (size_t)(end - bytes.ptr);
 
-        if (len >= AGENT_LINE_MAX) {
+        if (len >= LINK_LINE_MAX) {
             agent_link_refuse(link, "bad_message",
                               "a line is longer than 1 MiB");
             break;

@@ -156,6 +156,12 @@ enum bt_status auth_key_read(const char *path, struct bt_str *key_p)
         text[0] = '\0';
     }
     (void)fclose(file);
+    if (strlen(text) == sizeof(text) - 1) {
+        bt_log(BT_LOG_ERROR, path,
+               "the key file's first line is longer than %zu bytes",
+               sizeof(text) - 2);
+        return BT_ERR_SYNTAX;
+    }
     key = bt_str_trim(bt_str_span(text, strcspn(text, "\r\n")));
     if (key.len == 0) {
         bt_log(BT_LOG_ERROR, path, "key file has no key in its first line");

@@ -14,12 +14,13 @@
 #ifndef PROXY_HANDOFFS_H
 #define PROXY_HANDOFFS_H
 
+#include "agent/link/limits.h"
 #include "common/metrics.h"
 #include "proxy/control.h"
 
 #include <sys/queue.h>
 
-#define HANDOFF_RANKS_MAX   64 /* of one engine: one bit each */
+#define HANDOFF_RANKS_MAX   LINK_WORLD_MAX /* one bit each */
 #define HANDOFFS_LIVE_MAX   65536
 #define HANDOFFS_RECENT_MAX 256
 #define HANDOFF_RENEW_US    5000000u

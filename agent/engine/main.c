@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define PROGRAM  "baton-engine"
-#define KEY_MAX  1024
+#define KEY_MAX  4096
 #define EXIT_BAD 2
 
 struct engine {
@@ -86,6 +86,10 @@ static int read_key(struct engine *engine)
         engine->key[0] = '\0';
     }
     (void)fclose(file);
+    if (strlen(engine->key) == KEY_MAX - 1) {
+        return misused("--key-file",
+                       "its first line is longer than 4,094 bytes");
+    }
     key = bt_str_trim(bt_str_span(engine->key, strcspn(engine->key, "\r\n")));
     memmove(engine->key, key.ptr, key.len);
     engine->key_length = key.len;

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define HELLO_REST    256 /* of a hello beside the card: t, v, features, proof */
 #define INFO_MAX      (16 * BT_MIB)
 #define NAP_US        1000u
 #define REFUSALS_MAX  1000u
@@ -448,13 +449,22 @@ static baton_status links_make(struct baton_agent *agent)
         .log_arg = agent->log.arg,
     };
 
+    baton_status status;
+
     if (options.proxy_count == 0) {
         return BATON_OK;
     }
-    agent->links = bta_links_open(agent->reactor, &options);
+    if (options.hello.len + HELLO_REST >= LINK_LINE_MAX) {
+        bta_log_write(&agent->log, BTA_ERROR,
+                      "%zu regions make a card of %zu bytes; proxies take less "
+                      "than 1 MiB",
+                      agent->regions.count, options.hello.len);
+        return BATON_ERR_ARGUMENT;
+    }
+    status = bta_links_open(agent->reactor, &options, &agent->links);
     agent->peers->links = agent->links;
     bta_pulls_set_links(agent->pulls, agent->links);
-    return agent->links == NULL ? BATON_ERR_ARGUMENT : BATON_OK;
+    return status;
 }
 
 /* No signal of the host's is handled on the native thread. */

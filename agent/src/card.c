@@ -10,7 +10,7 @@
 
 bool bta_engine_is_valid(struct bt_str engine)
 {
-    if (engine.len == 0 || engine.len > BTA_ENGINE_MAX) {
+    if (engine.len == 0 || engine.len > LINK_ENGINE_MAX) {
         return false;
     }
     for (size_t i = 0; i < engine.len; i++) {
@@ -341,10 +341,10 @@ static void read_identity(struct bta_reader *reader, struct bt_str object,
                                         role_names, BT_ARRAY_LEN(role_names));
 
     card->engine =
-        bta_reader_text(reader, object, BT_STR("engine"), BTA_ENGINE_MAX);
-    card->url = bta_reader_text(reader, object, BT_STR("url"), BTA_URL_MAX);
+        bta_reader_text(reader, object, BT_STR("engine"), LINK_ENGINE_MAX);
+    card->url = bta_reader_text(reader, object, BT_STR("url"), LINK_URL_MAX);
     card->fingerprint = bta_reader_text(reader, object, BT_STR("fingerprint"),
-                                        BTA_FINGERPRINT_MAX);
+                                        LINK_FINGERPRINT_MAX);
     card->engine_boot = bta_reader_hex(reader, object, BT_STR("engine_boot"));
     card->boot = bta_reader_hex(reader, object, BT_STR("boot"));
     card->rank = bta_reader_u32(reader, object, BT_STR("rank"));

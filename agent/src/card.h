@@ -10,6 +10,7 @@
 #ifndef AGENT_SRC_CARD_H
 #define AGENT_SRC_CARD_H
 
+#include "agent/link/limits.h"
 #include "common/arena.h"
 #include "common/buf.h"
 
@@ -18,11 +19,8 @@
 #define BTA_CARD_ENDPOINTS_MAX 16
 #define BTA_CARD_REGIONS_MAX   16384
 #define BTA_ADDRESS_MAX        256
-#define BTA_ENGINE_MAX         255
-#define BTA_URL_MAX            4096
-#define BTA_FINGERPRINT_MAX    65536
 
-/* 1 to BTA_ENGINE_MAX printable ASCII characters: the same in every text. */
+/* 1 to LINK_ENGINE_MAX printable ASCII characters: the same in every text. */
 bool bta_engine_is_valid(struct bt_str engine);
 
 struct bta_card_endpoint {

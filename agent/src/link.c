@@ -97,49 +97,56 @@ static bool copy_key(struct bta_links *links, baton_bytes key)
     return true;
 }
 
-static bool open_names(struct bta_links *links)
+static baton_status open_names(struct bta_links *links)
 {
     const size_t count = links->options.proxy_count;
 
     if (count == 0) {
-        return true;
+        return BATON_OK;
     }
     links->names = calloc(count, sizeof(*links->names));
     if (links->names == NULL) {
-        return false;
+        return BATON_ERR_MEMORY;
     }
     links->name_count = count;
     for (size_t i = 0; i < count; i++) {
-        if (!bta_name_open(&links->names[i], links,
-                           links->options.proxies[i])) {
-            return false;
+        const baton_status status =
+            bta_name_open(&links->names[i], links, links->options.proxies[i]);
+        if (status != BATON_OK) {
+            return status;
         }
     }
     for (size_t i = 0; i < count; i++) {
         bta_name_start(&links->names[i]);
     }
-    return true;
+    return BATON_OK;
 }
 
-struct bta_links *bta_links_open(struct bta_reactor *reactor,
-                                 const struct bta_links_options *options)
+baton_status bta_links_open(struct bta_reactor *reactor,
+                            const struct bta_links_options *options,
+                            struct bta_links **links_p)
 {
     struct bta_links *links = calloc(1, sizeof(*links));
+    baton_status status = BATON_ERR_MEMORY;
 
     if (links == NULL) {
-        return NULL;
+        return status;
     }
     links->reactor = reactor;
     links->options = *options;
     links->blocks_free = UINT64_MAX;
     links->blocks_free_sent = UINT64_MAX;
     links->stats_timer.on_due = on_stats_due;
-    if (!copy_key(links, options->key) || !open_names(links)) {
+    if (copy_key(links, options->key)) {
+        status = open_names(links);
+    }
+    if (status != BATON_OK) {
         bta_links_close(links);
-        return NULL;
+        return status;
     }
     links->options.proxies = NULL;
-    return links;
+    *links_p = links;
+    return BATON_OK;
 }
 
 /* Waits until the goodbye is with the kernel, within what is left. */
@@ -206,7 +213,7 @@ uint32_t bta_links_lease_ms(const struct bta_links *links, uint64_t proxy)
 /* Opens a part if none is open, and separates the records. */
 static void sync_begin(struct bta_link *link)
 {
-    if (link->sync_records == BTA_LINK_SYNC_RECORDS) {
+    if (link->sync_records == LINK_SYNC_RECORDS) {
         bt_buf_append(&link->sync, BT_STR("]}"));
         bta_link_send(link, bt_buf_str(&link->sync));
         bt_buf_clear(&link->sync);

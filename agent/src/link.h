@@ -62,9 +62,11 @@ struct bta_links_options {
     void *log_arg;
 };
 
-/* NULL when memory is out or a proxy's name is malformed. Copies the texts. */
-struct bta_links *bta_links_open(struct bta_reactor *reactor,
-                                 const struct bta_links_options *options);
+/* ERR_ARGUMENT, told to the log: a proxy's name is malformed. ERR_MEMORY.
+ * Copies the texts. */
+baton_status bta_links_open(struct bta_reactor *reactor,
+                            const struct bta_links_options *options,
+                            struct bta_links **links_p);
 /* Says goodbye where a link is up; blocks at most 100 ms. */
 void bta_links_close(struct bta_links *links);
 /* How many are up; is this proxy boot's link up? */

@@ -148,11 +148,11 @@ void bta_link_send(struct bta_link *link, struct bt_str line)
     if (link->state < BTA_LINK_GREETING || link->broken != NULL) {
         return;
     }
-    if (line.len >= BTA_LINK_LINE_MAX) {
+    if (line.len >= LINK_LINE_MAX) {
         bta_link_break(link, "a message is longer than 1 MiB");
         return;
     }
-    if (link->out.len + line.len >= BTA_LINK_QUEUE_MAX) {
+    if (link->out.len + line.len >= LINK_QUEUE_MAX) {
         bta_link_break(link, "the proxy does not read: 4 MiB are unsent");
         return;
     }
@@ -577,7 +577,7 @@ static bool take_line(struct bta_link *link)
             : memchr(in.ptr + link->scanned, '\n', in.len - link->scanned);
     const size_t len = end == NULL ? in.len : (size_t)(end - in.ptr);
 
-    if (len >= BTA_LINK_LINE_MAX) {
+    if (len >= LINK_LINE_MAX) {
         link_fail_plain(link, "the proxy sent a line longer than 1 MiB");
         return false;
     }

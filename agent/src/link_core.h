@@ -11,14 +11,13 @@
 #ifndef AGENT_SRC_LINK_CORE_H
 #define AGENT_SRC_LINK_CORE_H
 
+#include "agent/link/limits.h"
 #include "agent/src/link.h"
 #include "common/json.h"
 #include "common/proof.h"
 
 #include <sys/socket.h>
 
-#define BTA_LINK_LINE_MAX      BT_MIB
-#define BTA_LINK_QUEUE_MAX     (4 * BT_MIB)
 #define BTA_LINK_HEAD_MAX      (8 * BT_KIB)
 #define BTA_LINK_READ          (16 * BT_KIB)
 #define BTA_LINK_STEP_US       2000000u /* connect, upgrade */
@@ -27,7 +26,6 @@
 #define BTA_LINK_BACKOFF_MAX   2000u
 #define BTA_LINK_BACKOFF_TWIN  30000u /* another link goes to that proxy */
 #define BTA_LINK_STABLE_US     1000000u
-#define BTA_LINK_SYNC_RECORDS  1000u
 #define BTA_LINK_LEASE_MS      30000u
 #define BTA_LINK_ADDRESS_TEXT  128
 #define BTA_LINK_ADDRESSES_MAX 64u /* of one name */
@@ -115,9 +113,9 @@ bool bta_link_flush(struct bta_link *link);
 
 /* --- link_name.c --- */
 
-/* Parses one proxy's name; false when it is malformed or memory is out. */
-bool bta_name_open(struct bta_name *name, struct bta_links *links,
-                   const char *text);
+/* Parses one proxy's name. ERR_ARGUMENT, told to the log, or ERR_MEMORY. */
+baton_status bta_name_open(struct bta_name *name, struct bta_links *links,
+                           const char *text);
 void bta_name_close(struct bta_name *name);
 void bta_name_start(struct bta_name *name);
 bool bta_address_is_local(const struct sockaddr *addr);

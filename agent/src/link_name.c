@@ -258,19 +258,24 @@ static bool split_name(struct bt_str text, struct bt_str *host_p,
     return true;
 }
 
-static bool add_unix(struct bta_name *name, struct bt_str path)
+static baton_status add_unix(struct bta_name *name, struct bt_str path)
 {
     struct sockaddr_un sun = {.sun_family = AF_UNIX};
 
     if (path.len == 0 || path.len >= sizeof(sun.sun_path)) {
-        return false;
+        bta_link_log(name->links, 0,
+                     "proxy \"%s\": a unix path has 1 to %zu bytes", name->text,
+                     sizeof(sun.sun_path) - 1);
+        return BATON_ERR_ARGUMENT;
     }
     memcpy(sun.sun_path, path.ptr, path.len);
-    return bta_link_add(name, (const struct sockaddr *)&sun, sizeof(sun));
+    return bta_link_add(name, (const struct sockaddr *)&sun, sizeof(sun))
+               ? BATON_OK
+               : BATON_ERR_MEMORY;
 }
 
 /* A numeric host gives its one link at once; others wait for the look-up. */
-static bool add_host(struct bta_name *name, struct bt_str host)
+static baton_status add_host(struct bta_name *name, struct bt_str host)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                                    .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
@@ -279,20 +284,20 @@ static bool add_host(struct bta_name *name, struct bt_str host)
 
     name->host = bt_str_dup(host);
     if (name->host == NULL) {
-        return false;
+        return BATON_ERR_MEMORY;
     }
     if (getaddrinfo(name->host, name->port, &hints, &result) != 0) {
-        return true;
+        return BATON_OK;
     }
     ok = bta_link_add(name, result->ai_addr, result->ai_addrlen);
     freeaddrinfo(result);
     free(name->host);
     name->host = NULL;
-    return ok;
+    return ok ? BATON_OK : BATON_ERR_MEMORY;
 }
 
-bool bta_name_open(struct bta_name *name, struct bta_links *links,
-                   const char *text)
+baton_status bta_name_open(struct bta_name *name, struct bta_links *links,
+                           const char *text)
 {
     const struct bt_str all = bt_str_of(text);
     struct bt_str host, port;
@@ -301,7 +306,7 @@ bool bta_name_open(struct bta_name *name, struct bta_links *links,
     name->timer.on_due = on_name_due;
     name->text = bt_str_dup(all);
     if (name->text == NULL) {
-        return false;
+        return BATON_ERR_MEMORY;
     }
     if (bt_str_starts(all, BT_STR("unix:"))) {
         return add_unix(name, bt_str_span(text + 5, all.len - 5));
@@ -311,7 +316,7 @@ bool bta_name_open(struct bta_name *name, struct bta_links *links,
                      "proxy \"%s\" is no address; HOST:PORT, [V6]:PORT or "
                      "unix:/PATH would be right",
                      text);
-        return false;
+        return BATON_ERR_ARGUMENT;
     }
     memcpy(name->port, port.ptr, port.len);
     return add_host(name, host);

@@ -6,8 +6,8 @@
 
 #include "agent/src/params.h"
 
-/* ERR_ARGUMENT, ERR_MEMORY. The copy's texts are in the arena, none NULL but
- * fabric_address. */
+/* ERR_ARGUMENT, told to the given log, or ERR_MEMORY. The copy's texts are in
+ * the arena, none NULL but fabric_address. */
 baton_status bta_options_copy(const baton_options *given,
                               struct bt_arena *arena, baton_options *copy_p);
 /* The host of the engine's URL, in the arena; NULL when there is none. */

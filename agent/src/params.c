@@ -441,7 +441,7 @@ baton_status bta_params_read(struct bta_params *params, struct bt_str text,
     }
     read_owner(&reader, object, params);
     params->engine =
-        bta_reader_text(&reader, object, BT_STR("engine"), BTA_ENGINE_MAX);
+        bta_reader_text(&reader, object, BT_STR("engine"), LINK_ENGINE_MAX);
     if (reader.why == NULL && !bta_engine_is_valid(params->engine)) {
         bta_reader_fail(&reader, "engine is empty or not printable ASCII");
     }

@@ -18,7 +18,7 @@ static void require(bool fact)
 static void check_bounds(const struct bta_card *card)
 {
     require(card->rank < card->world && card->boot != 0);
-    require(card->engine.len > 0 && card->engine.len <= BTA_ENGINE_MAX);
+    require(card->engine.len > 0 && card->engine.len <= LINK_ENGINE_MAX);
     for (size_t i = 0; i < card->region_count; i++) {
         const struct bta_card_region *const region = &card->regions[i];
         const uint64_t length = bta_layout_length(&region->layout);

@@ -186,13 +186,12 @@ static void fuzz_agent(const uint8_t *data, size_t size)
     const char *const proxies[] = {address};
     const struct bta_links_options options = {
         .proxies = proxies, .proxy_count = 1, .events = &LINK_EVENTS};
-    struct bta_links *links;
+    struct bta_links *links = NULL;
     const int listener = listen_unix(address);
     int fd = -1;
 
     check(agent_side_open(&side));
-    links = bta_links_open(side.reactor, &options);
-    check(links != NULL);
+    check(bta_links_open(side.reactor, &options, &links) == BATON_OK);
     for (unsigned i = 0; i < TURNS && fd < 0; i++) {
         check(agent_side_turn(&side, 0));
         fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);

@@ -5,7 +5,8 @@
 #   bench  ->  common, agent.h agent/engine  ->  common, <baton/agent.h>
 #   tests  ->  anything
 #
-# proxy and agent/src never meet; common includes nothing above.
+# proxy and agent/src never meet but in agent/link, which says what both sides
+# of the link must agree on; common includes nothing above.
 set -uo pipefail
 
 cd "$(dirname "$0")/../.." || exit 1
@@ -40,8 +41,9 @@ allowed_beside() {
 }
 
 may common common
-may proxy 'proxy|common'
-may agent/src 'agent/src|common|baton'
+may agent/link 'common'
+may proxy 'proxy|agent/link|common'
+may agent/src 'agent/src|agent/link|common|baton'
 may agent/engine 'agent/engine|common'
 may agent/example 'agent/example'
 # The bench knows the right answer of an engine from the engine's own model.

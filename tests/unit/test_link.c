@@ -206,8 +206,8 @@ static void open_agent_at(struct agent *agent, char engine, const char *key,
         options.key = (baton_bytes){key, strlen(key)};
     }
     agent->owner = PROXY_BOOT;
-    agent->links = bta_links_open(fx.agent.reactor, &options);
-    ck_assert_ptr_nonnull(agent->links);
+    ck_assert_int_eq(bta_links_open(fx.agent.reactor, &options, &agent->links),
+                     BATON_OK);
 }
 
 static void open_agent(struct agent *agent, char engine, const char *key)
@@ -440,7 +440,10 @@ START_TEST(refuses_a_malformed_name)
                                                   .events = &LINK_EVENTS,
                                                   .owner = &fx.p};
 
-        ck_assert_ptr_null(bta_links_open(fx.agent.reactor, &options));
+        ck_assert_int_eq(
+            bta_links_open(fx.agent.reactor, &options, &fx.p.links),
+            BATON_ERR_ARGUMENT);
+        ck_assert_ptr_null(fx.p.links);
     }
 }
 END_TEST
@@ -874,8 +877,8 @@ START_TEST(syncs_thousands_of_records_in_parts)
     options.events = &events;
     write_hello(fx.p.hello, sizeof(fx.p.hello), 'p', 0xaa);
     options.hello = bt_str_of(fx.p.hello);
-    fx.p.links = bta_links_open(fx.agent.reactor, &options);
-    ck_assert_ptr_nonnull(fx.p.links);
+    ck_assert_int_eq(bta_links_open(fx.agent.reactor, &options, &fx.p.links),
+                     BATON_OK);
     UNTIL(fx.p.releases == 2500);
     ck_assert_uint_eq(fx.p.last_id.lo, 2500);
     ck_assert(!TAILQ_FIRST(&fx.proxy.agents->links)->is_syncing);
@@ -1279,8 +1282,7 @@ HARNESS_MAIN_WITH(
     reconnects_and_tells_its_state,
     answers_a_sync_of_its_own_that_is_unknown_with_release_and_cancel,
     ends_a_hold_that_is_absent_from_the_sync,
-    syncs_thousands_of_records_in_parts,
-    introduces_prefill_to_decode,
+    syncs_thousands_of_records_in_parts, introduces_prefill_to_decode,
     does_not_introduce_different_fingerprints,
     does_not_say_peer_down_for_a_link_that_comes_back,
     tells_the_worker_that_its_decode_is_dead,

@@ -5,10 +5,13 @@
 #include "agent/src/region.h"
 #include "tests/support/harness.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define BLOCKS 8
 #define BYTES  512
+
+#define SAID_MAX 256
 
 static char memory[4 * BLOCKS * BYTES];
 static struct bta_regions regions;
@@ -278,6 +281,51 @@ START_TEST(an_url_of_another_machine_falls_back_to_loopback)
 }
 END_TEST
 
+static void keep_log(void *arg, int level, const char *text)
+{
+    char *const said = arg;
+
+    if (level == 0) {
+        (void)snprintf(said, SAID_MAX, "%s", text);
+    }
+}
+
+START_TEST(what_no_proxy_would_take_is_refused_with_the_reason)
+{
+    static const char *const PROXIES[] = {"127.0.0.1:9"};
+    static char long_text[LINK_FINGERPRINT_MAX + 2];
+    baton_options options = baton_options_preset();
+    baton_agent *agent = NULL;
+    char said[SAID_MAX] = "";
+
+    memset(long_text, 'x', sizeof(long_text) - 1);
+    options.engine = "e";
+    options.log = keep_log;
+    options.log_arg = said;
+    options.fingerprint = long_text;
+    ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_ERR_ARGUMENT);
+    ck_assert_str_eq(said,
+                     "options: fingerprint is no UTF-8 of at most 4096 bytes");
+    options.fingerprint = NULL;
+    options.url = long_text;
+    ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_ERR_ARGUMENT);
+    ck_assert_str_eq(said, "options: url is no UTF-8 of at most 1024 bytes");
+    options.proxies = PROXIES;
+    options.proxy_count = 1;
+    options.url = NULL;
+    ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_ERR_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(said, "url is empty"));
+    options.url = "http://127.0.0.1:1";
+    options.world = LINK_WORLD_MAX + 1;
+    ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_ERR_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(said, "world is above 64"));
+    options.world = 1;
+    options.key = (baton_bytes){long_text, LINK_KEY_MAX + 1};
+    ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_ERR_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(said, "key is NULL or longer"));
+}
+END_TEST
+
 START_TEST(texts_are_there_for_every_value)
 {
     ck_assert_str_eq(baton_status_text(BATON_OK), "ok");
@@ -298,4 +346,5 @@ HARNESS_MAIN_WITH("region", setup, teardown,
                   bad_options_are_refused, calls_before_the_start_are_refused,
                   a_scheduler_has_neither_memory_nor_fabric,
                   an_url_of_another_machine_falls_back_to_loopback,
+                  what_no_proxy_would_take_is_refused_with_the_reason,
                   texts_are_there_for_every_value)
