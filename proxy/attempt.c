@@ -120,8 +120,7 @@ static void tell_begin(struct exchange *x)
     }
     memcpy(begin.request_id, name.ptr, len);
     begin.request_id[len] = '\0';
-    control_handoff_begin(x->worker->program->control, &begin);
-    x->is_begun = true;
+    x->is_begun = control_handoff_begin(x->worker->program->control, &begin);
 }
 
 static void start_prefill(struct exchange *x, bool is_fresh)

@@ -81,7 +81,12 @@ struct handoff_begin {
     uint64_t tokens; /* estimate of the prompt */
     char request_id[64];
 };
-void control_handoff_begin(struct control *control,
+/*
+ * False when memory is out: nothing was begun. The memory for its release is
+ * set aside here, so that no release is ever lost: control would renew the
+ * hold for ever.
+ */
+bool control_handoff_begin(struct control *control,
                            const struct handoff_begin *begin);
 /* P answered: the hold is expected to be READY. */
 void control_handoff_prefilled(struct control *control, struct handoff_id id,

@@ -16,6 +16,21 @@
 
 #define WAIT_US 10000000u
 
+/* Sanitizers have a malloc of their own. */
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#define HAS_OWN_MALLOC
+static _Thread_local bool is_out_of_memory;
+
+/* NOLINTNEXTLINE(bugprone-reserved-identifier) */
+extern void *__libc_malloc(size_t size);
+
+void *malloc(size_t size)
+{
+    return is_out_of_memory ? NULL : __libc_malloc(size);
+}
+#endif
+
 struct fixture {
     struct config config;
     struct config_pair pair;
@@ -179,7 +194,7 @@ static void begin(void)
                                     .tokens = 10,
                                     .request_id = "req-1"};
 
-    control_handoff_begin(fx.control, &request);
+    ck_assert(control_handoff_begin(fx.control, &request));
 }
 
 START_TEST(answers_what_an_operator_asks)
@@ -369,29 +384,57 @@ START_TEST(tells_the_worker_what_agents_say_and_when_there_is_room)
 }
 END_TEST
 
-START_TEST(releases_what_a_worker_that_ends_has_left)
+static void wait_release(int fd)
 {
-    const int fd = raw_prefill();
     char got[4096] = "";
     size_t len = 0;
 
-    begin();
-    say(fd, "held", ",\"tokens\":9");
-    wait_held(1);
-    control_want_room(fx.control, fx.worker);
-    control_forget_worker(fx.control, fx.worker);
     while (strstr(got, "\"t\":\"release\"") == NULL) {
         const ssize_t n = recv(fd, got + len, sizeof(got) - 1 - len, 0);
 
         ck_assert_int_gt(n, 0);
         len += (size_t)n;
     }
+}
+
+START_TEST(releases_what_a_worker_that_ends_has_left)
+{
+    const int fd = raw_prefill();
+
+    begin();
+    say(fd, "held", ",\"tokens\":9");
+    wait_held(1);
+    control_want_room(fx.control, fx.worker);
+    control_forget_worker(fx.control, fx.worker);
+    wait_release(fd);
     say(fd, "released", ",\"reason\":\"cancelled\"");
     wait_held(0);
     ck_assert_uint_eq(fx.news_count, 0);
     close(fd);
 }
 END_TEST
+
+#ifdef HAS_OWN_MALLOC
+START_TEST(a_release_is_not_lost_for_want_of_memory)
+{
+    const int fd = raw_prefill();
+
+    begin();
+    say(fd, "held", ",\"tokens\":9");
+    wait_held(1);
+    is_out_of_memory = true;
+    control_handoff_release(fx.control, ID, RELEASE_CANCELLED, false);
+    is_out_of_memory = false;
+    wait_release(fd);
+    say(fd, "released", ",\"reason\":\"cancelled\"");
+    wait_held(0);
+    close(fd);
+}
+END_TEST
+#else
+#define a_release_is_not_lost_for_want_of_memory \
+    closes_with_links_and_handoffs_alive
+#endif
 
 START_TEST(closes_with_links_and_handoffs_alive)
 {
@@ -414,4 +457,5 @@ HARNESS_MAIN_WITH("control", setup, teardown, answers_what_an_operator_asks,
                   a_bad_status_changes_nothing,
                   tells_the_worker_what_agents_say_and_when_there_is_room,
                   releases_what_a_worker_that_ends_has_left,
+                  a_release_is_not_lost_for_want_of_memory,
                   closes_with_links_and_handoffs_alive)

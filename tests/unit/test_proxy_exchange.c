@@ -22,12 +22,13 @@ static struct {
     const struct engine *decode;
 } told;
 
-void control_handoff_begin(struct control *control,
+bool control_handoff_begin(struct control *control,
                            const struct handoff_begin *begin)
 {
     (void)control;
     ck_assert_uint_ne(begin->id.lo, 0);
     told.begun++;
+    return true;
 }
 
 void control_handoff_prefilled(struct control *control, struct handoff_id id,
