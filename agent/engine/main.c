@@ -33,7 +33,7 @@ struct engine {
     struct handoff *handoff;
     struct exchange_env env;
     struct api *api;
-    struct bt_watch *signals[2];
+    struct bt_watch *signals[3];
     int listener; /* -1: none, or the api's */
     char address[BT_ADDR_TEXT_MAX];
     char url[BT_ADDR_TEXT_MAX + 8];
@@ -278,13 +278,17 @@ static void on_signal(void *owner, int number)
 {
     struct engine *const engine = owner;
 
+    if (number == SIGHUP) {
+        bt_log(BT_LOG_INFO, NULL, "a hang-up changes nothing");
+        return;
+    }
     bt_log(BT_LOG_INFO, NULL, "ends upon signal %d", number);
     bt_loop_stop(engine->loop);
 }
 
 static int open_loop(struct engine *engine)
 {
-    static const int SIGNALS[] = {SIGTERM, SIGINT};
+    static const int SIGNALS[] = {SIGTERM, SIGINT, SIGHUP};
     enum bt_status status = bt_loop_open(&engine->loop);
 
     for (size_t i = 0; i < BT_ARRAY_LEN(SIGNALS) && status == BT_OK; i++) {

@@ -17,6 +17,7 @@ bool bta_events_init(struct bta_events *events)
     events->first = NULL;
     events->last = NULL;
     events->spare = NULL;
+    events->news_count = 0;
     events->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (events->fd < 0) {
         return false;
@@ -75,14 +76,19 @@ void bta_events_unreserve(struct bta_events *events)
     (void)pthread_mutex_unlock(&events->lock);
 }
 
-void bta_events_push(struct bta_events *events, const baton_event *event)
+static bool is_news(const baton_event *event)
+{
+    return event->type == BATON_EVENT_PEER_READY ||
+           event->type == BATON_EVENT_PEER_FAILED;
+}
+
+static void append(struct bta_events *events, struct bta_event_node *node,
+                   const baton_event *event)
 {
     const uint64_t one = 1;
-    struct bta_event_node *node;
 
-    (void)pthread_mutex_lock(&events->lock);
-    node = spare_take(events);
     node->event = *event;
+    events->news_count += is_news(event) ? 1 : 0;
     if (events->first == NULL) {
         events->first = node;
         (void)!write(events->fd, &one, sizeof(one));
@@ -90,6 +96,46 @@ void bta_events_push(struct bta_events *events, const baton_event *event)
         events->last->next = node;
     }
     events->last = node;
+}
+
+void bta_events_push(struct bta_events *events, const baton_event *event)
+{
+    (void)pthread_mutex_lock(&events->lock);
+    append(events, spare_take(events), event);
+    (void)pthread_mutex_unlock(&events->lock);
+}
+
+/* Takes the oldest news out of the list; there are some. */
+static struct bta_event_node *news_take(struct bta_events *events)
+{
+    struct bta_event_node **at = &events->first;
+    struct bta_event_node *before = NULL;
+    struct bta_event_node *node;
+
+    while (!is_news(&(*at)->event)) {
+        before = *at;
+        at = &before->next;
+    }
+    node = *at;
+    *at = node->next;
+    if (events->last == node) {
+        events->last = before;
+    }
+    node->next = NULL;
+    events->news_count--;
+    return node;
+}
+
+void bta_events_news(struct bta_events *events, const baton_event *event)
+{
+    struct bta_event_node *node = NULL;
+
+    (void)pthread_mutex_lock(&events->lock);
+    node = events->news_count < BTA_EVENTS_NEWS_MAX ? calloc(1, sizeof(*node))
+                                                    : news_take(events);
+    if (node != NULL) {
+        append(events, node, event);
+    }
     (void)pthread_mutex_unlock(&events->lock);
 }
 
@@ -104,6 +150,7 @@ size_t bta_events_take(struct bta_events *events, baton_event *out, size_t max)
         struct bta_event_node *const node = events->first;
         events->first = node->next;
         out[count] = node->event;
+        events->news_count -= is_news(&node->event) ? 1 : 0;
         count++;
         node->next = taken;
         taken = node;

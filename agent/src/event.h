@@ -1,7 +1,8 @@
 /*
  * What the host is told: events of any thread, taken by baton_poll. Room for
  * an event is reserved when the thing starts that will end with it, so no end
- * is ever lost for want of memory.
+ * is ever lost for want of memory. News of peers end nothing and come as often
+ * as peers change: of those that wait, the oldest gives way.
  */
 #ifndef AGENT_SRC_EVENT_H
 #define AGENT_SRC_EVENT_H
@@ -12,6 +13,8 @@
 
 #include "baton/agent.h"
 
+#define BTA_EVENTS_NEWS_MAX 4096
+
 struct bta_event_node;
 
 struct bta_events {
@@ -19,6 +22,7 @@ struct bta_events {
     int fd; /* an eventfd, readable while the list is not empty */
     struct bta_event_node *first, *last;
     struct bta_event_node *spare; /* reserved */
+    size_t news_count;            /* PEER_* that wait */
 };
 
 /* False when memory or fds are out. */
@@ -30,6 +34,8 @@ bool bta_events_reserve(struct bta_events *events);
 void bta_events_unreserve(struct bta_events *events);
 /* Uses up one reservation. */
 void bta_events_push(struct bta_events *events, const baton_event *event);
+/* PEER_*: without a reservation. Lost when memory is out. */
+void bta_events_news(struct bta_events *events, const baton_event *event);
 size_t bta_events_take(struct bta_events *events, baton_event *out, size_t max);
 
 #endif

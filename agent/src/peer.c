@@ -75,9 +75,7 @@ static void tell_host(const struct bta_peer *peer)
 
     text_copy(event.engine, sizeof(event.engine), peer->engine);
     text_copy(event.provider, sizeof(event.provider), bta_peer_provider(peer));
-    if (bta_events_reserve(events)) {
-        bta_events_push(events, &event);
-    }
+    bta_events_news(events, &event);
 }
 
 /* Only changes are told. */

@@ -79,6 +79,13 @@ def test_term_lets_streams_end_and_exits_0(clusters):
     assert pair.proxy.process.wait(5 * c.PATIENCE) == 0
 
 
+def test_a_hang_up_ends_no_engine(lone):
+    engine = lone()
+    engine.signal(signal.SIGHUP)
+    c.eventually(lambda: "hang-up" in engine.text(), 5, "the engine heard it")
+    assert engine.complete("still here", 4)
+
+
 def test_a_second_term_ends_at_once(clusters):
     pair = clusters(decode_flags=["--decode-step", 100000])
     stream = c.Stream(pair.proxy.port, dict(model="baton", prompt="a b c", max_tokens=1000))
