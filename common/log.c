@@ -171,21 +171,18 @@ static void line_write(struct line *line)
     (void)pthread_mutex_unlock(&stderr_lock);
 }
 
-void bt_log_write(enum bt_log_level level, const char *object,
-                  const char *format, ...)
+static void BT_PRINTF(3, 0)
+    write_args(enum bt_log_level level, const char *object, const char *format,
+               va_list args)
 {
     const int saved = errno;
     char text[TEXT_MAX_BYTES];
     struct line line;
-    va_list args;
     int len;
 
     line.len = 0;
     line.is_cut = false;
-    va_start(args, format);
     len = vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-
     put_head(&line, level, object);
     if (len >= 0) {
         put_escaped(&line, text);
@@ -193,4 +190,87 @@ void bt_log_write(enum bt_log_level level, const char *object,
     }
     line_write(&line);
     errno = saved;
+}
+
+void bt_log_write(enum bt_log_level level, const char *object,
+                  const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    write_args(level, object, format, args);
+    va_end(args);
+}
+
+/* --- limits --- */
+
+/* Where a limited line comes from: its format is its name. */
+struct site {
+    const char *format;
+    time_t second;
+    unsigned lines, left_out;
+};
+
+#define SITES 64u /* more than there are; what is beyond has no limit */
+
+static pthread_mutex_t sites_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct site sites[SITES]; /* under the lock */
+
+/* Under the lock. NULL: the table is full. */
+static struct site *site_of(const char *format)
+{
+    for (size_t i = 0; i < SITES; i++) {
+        if (sites[i].format == NULL) {
+            sites[i].format = format;
+        }
+        if (sites[i].format == format) {
+            return &sites[i];
+        }
+    }
+    return NULL;
+}
+
+/* May this line be written? Then also how many before it were not. */
+static bool site_takes(const char *format, unsigned *left_out_p)
+{
+    struct timespec now = {0};
+    struct site *site;
+    bool takes = true;
+
+    *left_out_p = 0;
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    (void)pthread_mutex_lock(&sites_lock);
+    site = site_of(format);
+    if (site != NULL && site->second != now.tv_sec) {
+        site->second = now.tv_sec;
+        site->lines = 0;
+    }
+    if (site != NULL && site->lines >= BT_LOG_SITE_LINES) {
+        site->left_out++;
+        takes = false;
+    } else if (site != NULL) {
+        site->lines++;
+        *left_out_p = site->left_out;
+        site->left_out = 0;
+    }
+    (void)pthread_mutex_unlock(&sites_lock);
+    return takes;
+}
+
+void bt_log_limited(enum bt_log_level level, const char *object,
+                    const char *format, ...)
+{
+    unsigned left_out;
+    va_list args;
+
+    if (level > bt_log_level() || !site_takes(format, &left_out)) {
+        return;
+    }
+    if (left_out > 0) {
+        bt_log_write(level, NULL, "%u lines like the next one were left out",
+                     left_out);
+    }
+    va_start(args, format);
+    write_args(level, object, format, args);
+    va_end(args);
 }

@@ -29,6 +29,15 @@ bool bt_log_level_parse(const char *text, enum bt_log_level *level_p);
 void bt_log_write(enum bt_log_level level, const char *object,
                   const char *format, ...) BT_PRINTF(3, 4);
 
+/*
+ * For lines that a peer can cause as often as it likes: at most
+ * BT_LOG_SITE_LINES a second of each format (one literal each), and the next
+ * one that is written says how many were left out.
+ */
+#define BT_LOG_SITE_LINES 20u
+void bt_log_limited(enum bt_log_level level, const char *object,
+                    const char *format, ...) BT_PRINTF(3, 4);
+
 /* An expression without a value; the arguments are not looked at when off. */
 #define bt_log(level, object, ...)                                            \
     ((level) <= bt_log_level() ? bt_log_write((level), (object), __VA_ARGS__) \

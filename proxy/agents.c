@@ -39,7 +39,8 @@ static void refuse_http(struct agent_link *link, unsigned code,
         control_stat_label(CONTROL_STAT_LINKS_REFUSED,
                            bt_str_of(code == 426 ? "version" : "other")),
         1);
-    bt_log(BT_LOG_WARN, link->address, "agent refused (%u): %s", code, why);
+    bt_log_limited(BT_LOG_WARN, link->address, "agent refused (%u): %s", code,
+                   why);
     bt_buf_init(&body);
     bt_buf_append(&body, BT_STR("{\"error\":"));
     bt_buf_append_json(&body, bt_str_of(why));
@@ -172,17 +173,35 @@ static const struct bt_http_conn_events CONN_EVENTS = {
     .on_closed = on_closed,
 };
 
+/*
+ * At the limit an agent must still get in: of those that only hold a
+ * connection, the one that has shown least, and of these the oldest, goes.
+ */
+static bool make_room(struct agents *agents)
+{
+    struct agent_link *idlest;
+
+    if (agents->link_count < AGENTS_LINKS_MAX &&
+        agents->stranger_count < AGENTS_STRANGERS) {
+        return true;
+    }
+    control_stat_add(agents->options.stats, CONTROL_STAT_LINKS_REFUSED,
+                     control_stat_label(CONTROL_STAT_LINKS_REFUSED,
+                                        BT_STR("too_many_links")),
+                     1);
+    idlest = agent_link_idlest(agents);
+    if (idlest != NULL) {
+        agent_link_end(idlest, "it gave way to a newer one");
+    }
+    return idlest != NULL;
+}
+
 static void on_accept(void *owner, int fd)
 {
     struct agents *const agents = owner;
     struct agent_link *link;
 
-    if (agents->link_count >= AGENTS_LINKS_MAX ||
-        agents->stranger_count >= AGENTS_STRANGERS) {
-        control_stat_add(agents->options.stats, CONTROL_STAT_LINKS_REFUSED,
-                         control_stat_label(CONTROL_STAT_LINKS_REFUSED,
-                                            BT_STR("too_many_links")),
-                         1);
+    if (!make_room(agents)) {
         close(fd);
         return;
     }
@@ -198,7 +217,8 @@ static void on_accept(void *owner, int fd)
         return;
     }
     bt_addr_format(bt_http_conn_peer(link->conn), link->address);
-    TAILQ_INSERT_TAIL(&agents->links, link, entry);
+    link->is_stranger = true;
+    TAILQ_INSERT_TAIL(&agents->strangers, link, entry);
     agents->link_count++;
     agents->stranger_count++;
 }
@@ -290,6 +310,7 @@ enum bt_status agents_open(const struct agents_options *options,
     }
     agents->options = *options;
     TAILQ_INIT(&agents->links);
+    TAILQ_INIT(&agents->strangers);
     status = open_groups(agents);
     if (status == BT_OK) {
         status = open_listener(agents);
@@ -318,6 +339,9 @@ void agents_close(struct agents **agents_p)
     }
     agents->is_closing = true;
     control_listener_close(&agents->listener);
+    while ((link = TAILQ_FIRST(&agents->strangers)) != NULL) {
+        agent_link_end(link, "the proxy ends");
+    }
     while ((link = TAILQ_FIRST(&agents->links)) != NULL) {
         if (link->state == AGENT_LINK_UP) {
             agent_link_send(link, BT_STR("{\"t\":\"drain\"}"));

@@ -17,7 +17,7 @@
 #include "proxy/control_stats.h"
 
 #define AGENTS_LINKS_MAX 4096u
-#define AGENTS_STRANGERS 128u /* links whose hello was not taken yet */
+#define AGENTS_STRANGERS 128u /* links that are not up yet */
 #define AGENTS_PEERS_MAX 65536u
 #define AGENT_HIGH_WATER 65536u /* unsent; no card is sent above it */
 #define AGENT_HELLO_MS   2000u
@@ -77,6 +77,7 @@ struct agent_link {
     const char *broken;   /* why it ends on the next turn; NULL: it does not */
     struct agent_hello hello;
     struct agent_group *group; /* NULL: no engine of that URL is configured */
+    bool is_stranger;          /* it was never up */
     bool is_draining;          /* the agent said goodbye */
     bool is_syncing;           /* until the sync's last part */
     uint64_t blocks_free;      /* UINT64_MAX: unknown */
@@ -137,9 +138,11 @@ struct agents {
     struct agents_options options;
     struct handoffs *handoffs;
     struct control_listener listener;
-    struct bt_str key; /* heap; empty: none */
-    struct agent_link_list links;
-    size_t link_count, stranger_count, peer_count;
+    struct bt_str key;                /* heap; empty: none */
+    struct agent_link_list links;     /* that are or were up */
+    struct agent_link_list strangers; /* the others, the oldest first */
+    size_t link_count;                /* of both */
+    size_t stranger_count, peer_count;
     struct agent_group *groups;
     size_t group_count;
     struct agent_group **by_engine; /* by engine id */
@@ -166,6 +169,8 @@ void agent_link_order(struct agent_link *link, enum handoff_order order,
 void agent_link_refuse(struct agent_link *link, const char *code,
                        const char *text);
 void agent_link_end(struct agent_link *link, const char *why);
+/* Of the strangers the one that is least worth waiting for; NULL: none is. */
+struct agent_link *agent_link_idlest(const struct agents *agents);
 void agent_link_ignore(struct agent_link *link);
 bool agent_link_is_rank(const struct agent_link *link); /* no scheduler */
 

@@ -198,12 +198,13 @@ static void publish_engine(const struct agent_group *group,
         group->agents->options.on_room(group->agents->options.owner);
     }
     if (serves != served) {
-        bt_log(serves || group->agents->is_closing ? BT_LOG_INFO : BT_LOG_WARN,
-               group->url, "%s",
-               serves ? "linked with all its ranks" : "no longer linked");
+        bt_log_limited(
+            serves || group->agents->is_closing ? BT_LOG_INFO : BT_LOG_WARN,
+            group->url, "%s",
+            serves ? "linked with all its ranks" : "no longer linked");
     } else if (!serves && group->is_linked) {
-        bt_log(BT_LOG_WARN, group->url,
-               "its agents' role is not the one it is configured for");
+        bt_log_limited(BT_LOG_WARN, group->url,
+                       "its agents' role is not the one it is configured for");
     }
 }
 

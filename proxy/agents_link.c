@@ -55,18 +55,15 @@ static void leave(struct agent_link *link, const char *why)
 {
     struct agents *const agents = link->agents;
 
-    if (link->state < AGENT_LINK_UP) {
-        agents->stranger_count--;
-        return;
-    }
     if (link->state != AGENT_LINK_UP) {
         return;
     }
     control_stat_add(agents->options.stats, CONTROL_STAT_LINKS, 0, -1);
     control_stat_add(agents->options.stats, CONTROL_STAT_LINKS_LOST, 0, 1);
-    bt_log(agents->is_closing || link->is_draining ? BT_LOG_INFO : BT_LOG_WARN,
-           link->hello.url, "the link of rank %u (%s) ended: %s",
-           link->hello.rank, link->address, why);
+    bt_log_limited(agents->is_closing || link->is_draining ? BT_LOG_INFO
+                                                           : BT_LOG_WARN,
+                   link->hello.url, "the link of rank %u (%s) ended: %s",
+                   link->hello.rank, link->address, why);
     link->state = AGENT_LINK_REFUSED;
     peers_forget(agents, link);
     if (link->group != NULL) {
@@ -88,9 +85,43 @@ void agent_link_end(struct agent_link *link, const char *why)
     if (link->conn != NULL) {
         bt_http_conn_close(&link->conn);
     }
-    TAILQ_REMOVE(&agents->links, link, entry);
+    TAILQ_REMOVE(link->is_stranger ? &agents->strangers : &agents->links, link,
+                 entry);
+    agents->stranger_count -= link->is_stranger ? 1 : 0;
     agents->link_count--;
     bt_loop_bury(agents->options.loop, &link->grave, destroy);
+}
+
+/* How much is lost with it: what was refused, asked nothing, said no hello. */
+static unsigned worth_of(const struct agent_link *link)
+{
+    switch (link->state) {
+    case AGENT_LINK_REFUSED:
+        return 0;
+    case AGENT_LINK_HTTP:
+        return 1;
+    case AGENT_LINK_HELLO:
+        return 2;
+    case AGENT_LINK_RIVAL:
+    case AGENT_LINK_UP:
+    case AGENT_LINK_CLOSED:
+        break;
+    }
+    return 3;
+}
+
+struct agent_link *agent_link_idlest(const struct agents *agents)
+{
+    struct agent_link *link, *idlest = NULL;
+    unsigned least = 3;
+
+    TAILQ_FOREACH (link, &agents->strangers, entry) {
+        if (worth_of(link) < least) {
+            least = worth_of(link);
+            idlest = link;
+        }
+    }
+    return idlest;
 }
 
 void agent_link_refuse(struct agent_link *link, const char *code,
@@ -107,8 +138,9 @@ void agent_link_refuse(struct agent_link *link, const char *code,
         control_stat_label(CONTROL_STAT_LINKS_REFUSED,
                            bt_str_of(is_duplicate ? "duplicate" : code)),
         1);
-    bt_log(strcmp(code, "duplicate_link") == 0 ? BT_LOG_DEBUG : BT_LOG_WARN,
-           link->address, "agent refused (%s): %s", code, text);
+    bt_log_limited(strcmp(code, "duplicate_link") == 0 ? BT_LOG_DEBUG
+                                                       : BT_LOG_WARN,
+                   link->address, "agent refused (%s): %s", code, text);
     agent_link_printf(link, "{\"t\":\"error\",\"code\":\"%s\",\"text\":\"%s\"}",
                       code, text);
     leave(link, text);
@@ -504,17 +536,20 @@ static void go_up(struct agent_link *link)
     struct agents *const agents = link->agents;
     const struct config *const config = agents->options.config;
 
+    TAILQ_REMOVE(&agents->strangers, link, entry);
+    TAILQ_INSERT_TAIL(&agents->links, link, entry);
     agents->stranger_count--;
+    link->is_stranger = false;
     link->state = AGENT_LINK_UP;
     link->is_syncing = true;
     link->up_ms = now_ms(link);
     control_stat_add(agents->options.stats, CONTROL_STAT_LINKS, 0, 1);
     bt_timer_set(&link->timer, config->agents.ping_ms);
-    bt_log(link->group == NULL ? BT_LOG_WARN : BT_LOG_INFO, link->hello.url,
-           "rank %u of %u is linked (%s)%s", link->hello.rank,
-           link->hello.world, link->address,
-           link->group == NULL ? ", but no engine of that URL is configured"
-                               : "");
+    bt_log_limited(
+        link->group == NULL ? BT_LOG_WARN : BT_LOG_INFO, link->hello.url,
+        "rank %u of %u is linked (%s)%s", link->hello.rank, link->hello.world,
+        link->address,
+        link->group == NULL ? ", but no engine of that URL is configured" : "");
     agent_link_printf(link,
                       "{\"t\":\"welcome\",\"v\":1,\"boot\":\"%016" PRIx64
                       "\",\"features\":[],\"lease_ms\":%" PRIu64

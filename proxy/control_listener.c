@@ -41,8 +41,8 @@ static void on_readable(void *owner)
         }
     }
     if (is_shortage(error)) {
-        bt_log(BT_LOG_ERROR, listener->address, "cannot accept: errno %d",
-               error);
+        bt_log_limited(BT_LOG_ERROR, listener->address,
+                       "cannot accept: errno %d", error);
         bt_watch_pause(listener->watch, true);
         bt_timer_set(&listener->rest, REST_MS);
     }

@@ -59,8 +59,8 @@ static void peer_add(struct agents *agents, struct agent_link *prefill,
         agents->peer_count < AGENTS_PEERS_MAX ? calloc(1, sizeof(*peer)) : NULL;
 
     if (peer == NULL) {
-        bt_log(BT_LOG_ERROR, prefill->address,
-               "not introduced to %s: too many pairs", decode->address);
+        bt_log_limited(BT_LOG_ERROR, prefill->address,
+                       "not introduced to %s: too many pairs", decode->address);
         return;
     }
     peer->prefill = prefill;
@@ -109,10 +109,11 @@ static void introduce(struct agents *agents, struct agent_link *prefill,
         return;
     }
     if (strcmp(prefill->hello.fingerprint, decode->hello.fingerprint) != 0) {
-        bt_log(BT_LOG_WARN, decode->group->url,
-               "not paired with %s: their fingerprints differ, so do the "
-               "bytes of their blocks",
-               prefill->group->url);
+        bt_log_limited(
+            BT_LOG_WARN, decode->group->url,
+            "not paired with %s: their fingerprints differ, so do the "
+            "bytes of their blocks",
+            prefill->group->url);
         return;
     }
     peer_add(agents, prefill, decode);
@@ -206,11 +207,12 @@ static void take_report(struct peer *peer, const struct agent_message *message,
               agent_message_text(message, AGENT_MEMBER_PROVIDER));
     copy_text(peer->reason, sizeof(peer->reason),
               agent_message_text(message, AGENT_MEMBER_REASON));
-    bt_log(is_ready ? BT_LOG_DEBUG : BT_LOG_WARN, peer->decode->hello.url,
-           "rank %u %s rank %u of %s%s%s", peer->decode->hello.rank,
-           is_ready ? "can read from" : "cannot read from",
-           peer->prefill->hello.rank, peer->prefill->hello.url,
-           peer->reason[0] == '\0' ? "" : ": ", peer->reason);
+    bt_log_limited(is_ready ? BT_LOG_DEBUG : BT_LOG_WARN,
+                   peer->decode->hello.url, "rank %u %s rank %u of %s%s%s",
+                   peer->decode->hello.rank,
+                   is_ready ? "can read from" : "cannot read from",
+                   peer->prefill->hello.rank, peer->prefill->hello.url,
+                   peer->reason[0] == '\0' ? "" : ": ", peer->reason);
 }
 
 static bool link_can_read(const struct agent_link *decode,
@@ -260,9 +262,9 @@ static void publish_pair(struct agents *agents, const struct engine *prefill,
     if (is_ready) {
         agents->options.on_room(agents->options.owner);
     }
-    bt_log(BT_LOG_INFO, decode->url.normal, "%s %s",
-           is_ready ? "is paired with" : "is no longer paired with",
-           prefill->url.normal);
+    bt_log_limited(BT_LOG_INFO, decode->url.normal, "%s %s",
+                   is_ready ? "is paired with" : "is no longer paired with",
+                   prefill->url.normal);
 }
 
 static void publish_groups(struct agents *agents,

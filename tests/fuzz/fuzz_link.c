@@ -63,7 +63,8 @@ static void open_link(struct proxy_side *side, int fd)
     agent_link_init(link, side->agents);
     check(bt_stream_open(side->loop, fd, &options, &NO_EVENTS, NULL, &stream) ==
           BT_OK);
-    TAILQ_INSERT_TAIL(&side->agents->links, link, entry);
+    link->is_stranger = true;
+    TAILQ_INSERT_TAIL(&side->agents->strangers, link, entry);
     side->agents->link_count++;
     side->agents->stranger_count++;
     agent_link_start(link, stream, bt_str_span("", 0));

@@ -534,6 +534,30 @@ START_TEST(answers_another_version_with_426)
 }
 END_TEST
 
+START_TEST(an_agent_gets_in_although_idle_connections_take_all_places)
+{
+    int fds[AGENTS_STRANGERS];
+    char byte;
+
+    open_proxy(NULL);
+    for (size_t i = 0; i < BT_ARRAY_LEN(fds); i++) {
+        fds[i] = raw_connect();
+        turn();
+    }
+    UNTIL(fx.proxy.agents->stranger_count == AGENTS_STRANGERS);
+    raw_send(fds[0], UPGRADE("/agent/v1", "baton-agent/1"));
+    open_agent(&fx.p, 'p', NULL);
+    UNTIL(fx.p.syncs == 1);
+    ck_assert_int_eq(stat_of(CONTROL_STAT_LINKS_REFUSED, "too_many_links"), 1);
+    /* The second had shown least; the first was about to say hello. */
+    ck_assert_int_eq(recv(fds[1], &byte, 1, 0), 0);
+    ck_assert_int_gt(recv(fds[0], &byte, 1, 0), 0);
+    for (size_t i = 0; i < BT_ARRAY_LEN(fds); i++) {
+        close(fds[i]);
+    }
+}
+END_TEST
+
 START_TEST(refuses_a_hello_of_another_version)
 {
     char got[2048];
@@ -1270,6 +1294,7 @@ HARNESS_MAIN_WITH(
     agent_with_a_key_leaves_a_proxy_without_one,
     proxy_refuses_an_agent_that_does_not_prove_the_key,
     proves_the_key_over_both_nonces, answers_another_version_with_426,
+    an_agent_gets_in_although_idle_connections_take_all_places,
     refuses_a_hello_of_another_version, refuses_a_hello_without_what_it_needs,
     shows_an_agent_of_no_configured_engine_but_does_not_route_it,
     closes_a_link_that_speaks_garbage, ignores_and_counts_what_it_does_not_know,

@@ -161,6 +161,33 @@ START_TEST(keeps_errno)
 }
 END_TEST
 
+START_TEST(limits_lines_of_one_site_and_counts_what_is_left_out)
+{
+    static const char NOTE[] = "lines like the next one were left out";
+    unsigned lines = 0;
+    bool has_note = false;
+    char *text;
+
+    /* Seconds go by while the test writes: some lines of each are written. */
+    for (unsigned i = 0; i < 100000; i++) {
+        bt_log_limited(BT_LOG_INFO, "x", "%u of many", i);
+    }
+    bt_log_limited(BT_LOG_INFO, "x", "another site");
+    bt_log_limited(BT_LOG_DEBUG, "x", "too quiet");
+    text = read_log();
+    for (const char *at = text; (at = strstr(at, "of many")) != NULL; at++) {
+        lines++;
+    }
+    has_note = strstr(text, NOTE) != NULL;
+    ck_assert_uint_ge(lines, BT_LOG_SITE_LINES);
+    ck_assert_uint_lt(lines, 100000 / 2);
+    ck_assert(has_note == (lines > BT_LOG_SITE_LINES));
+    ck_assert_ptr_nonnull(strstr(text, "another site"));
+    ck_assert_ptr_null(strstr(text, "too quiet"));
+    free(text);
+}
+END_TEST
+
 static void *write_lines(void *arg)
 {
     for (unsigned i = 0; i < LINES_PER_THREAD; i++) {
@@ -203,4 +230,5 @@ HARNESS_MAIN_WITH("log", setup, teardown, writes_time_level_object_and_text,
                   bounds_a_line_and_marks_the_cut,
                   a_stuck_reader_costs_lines_and_never_time,
                   levels_filter_and_parse, keeps_errno,
+                  limits_lines_of_one_site_and_counts_what_is_left_out,
                   lines_of_threads_do_not_mix)
