@@ -31,6 +31,10 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "deploy"))
+
+import ports  # noqa: E402
+
 WORDS = "the prefill engine hands its blocks to a decode engine and the answer flows to the client word by word".split()
 SIZES = {"2k": 2048, "512k": 524288}
 KINDS = ("json", "sse64")
@@ -130,12 +134,6 @@ def decode_body(body):
     return {**body, "kv_transfer_params": params}
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def wait_for(port, process, name, seconds=10):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -161,6 +159,11 @@ class Fleet:
         self.args = args
         self.run = run
         self.processes = []
+        self.held = []
+
+    def hold_port(self):
+        self.held.append(ports.Held())
+        return self.held[-1].port
 
     def start(self, name, command, port, core):
         log = open(os.path.join(self.run, f"{name}.log"), "wb")
@@ -179,23 +182,23 @@ class Fleet:
         return path
 
     def stub(self, role):
-        port = free_port()
+        port = self.hold_port()
         self.start(f"stub-{role}", [self.args.stub, "--listen", f"127.0.0.1:{port}", "--role", role], port,
                    self.args.load_core)
         return port
 
     def nginx(self, leg, upstream):
-        port = free_port()
+        port = self.hold_port()
         path = self.conf(f"nginx-{leg}", NGINX, port=port, upstream=upstream)
         return port, self.start(f"nginx-{leg}", ["nginx", "-p", self.run, "-c", path], port, self.args.subject_core)
 
     def haproxy(self, leg, upstream):
-        port = free_port()
+        port = self.hold_port()
         path = self.conf(f"haproxy-{leg}", HAPROXY, port=port, upstream=upstream)
         return port, self.start(f"haproxy-{leg}", ["haproxy", "-db", "-q", "-f", path], port, self.args.subject_core)
 
     def baton(self, prefill, decode):
-        port = free_port()
+        port = self.hold_port()
         command = [self.args.proxy, "--listen", f"127.0.0.1:{port}", "--workers", "1", "--connector", "nixl",
                    "--prefill", f"http://127.0.0.1:{prefill}", "--decode", f"http://127.0.0.1:{decode}",
                    "--set", "log.access=off", "--set", "log.level=warn"]

@@ -43,15 +43,8 @@ class Nixl(cluster.Pair):
 
     def __init__(self, folder: pathlib.Path, model: str, **options: Any) -> None:
         folder.mkdir()
-        super().__init__(folder, model, **options)
-        for engine, role in zip(self.engines, ("kv_producer", "kv_consumer")):
-            engine.transfer = {"kv_connector": "NixlConnector", "kv_role": role}
-            engine.env = {
-                "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
-                "VLLM_NIXL_SIDE_CHANNEL_PORT": str(cluster.free_port()),
-            }
-        self.proxy = cluster.Proxy(folder, [self.p.url], [self.d.url], "nixl")
-        self.toy_port = cluster.free_port()
+        super().__init__(folder, model, connector="nixl", **options)
+        self.toy_port = cluster.hold_port()
         self.toy: subprocess.Popen[bytes] | None = None
 
     def start(self, zygote: cluster.Zygote) -> None:

@@ -173,7 +173,7 @@ static bool open_target(struct bench *bench)
         .high_water = BT_MIB,
     };
     const char *why = "";
-    struct bt_addr addr;
+    struct bt_addrs addrs;
 
     if (bt_url_parse(bench->options.url, &bench->url, &why) != BT_OK) {
         return complain("--url %s: %s", bench->options.url, why);
@@ -182,13 +182,14 @@ static bool open_target(struct bench *bench)
         return complain("--url %s: https is not spoken here; give http://",
                         bench->options.url);
     }
-    if (bt_url_resolve(&bench->url, &addr) != BT_OK) {
+    if (bt_url_resolve(&bench->url, &addrs) != BT_OK) {
         return complain("--url %s: the host has no address",
                         bench->options.url);
     }
     if (bt_loop_open(&bench->loop) != BT_OK ||
         bt_http_pool_open(bench->loop, &pool_options, &bench->pool) != BT_OK ||
-        bt_http_origin_open(bench->pool, &addr, &bench->origin) != BT_OK) {
+        bt_http_origin_open(bench->pool, addrs.items, addrs.count,
+                            &bench->origin) != BT_OK) {
         return complain("out of memory");
     }
     return true;
@@ -364,7 +365,7 @@ static void settle(struct bench *bench, struct gate_facts *facts)
 
     facts->asked_handoffs = address != NULL;
     if (address == NULL || bt_addr_parse(address, &addr) != BT_OK ||
-        bt_http_origin_open(bench->pool, &addr, &fetch.origin) != BT_OK) {
+        bt_http_origin_open(bench->pool, &addr, 1, &fetch.origin) != BT_OK) {
         return;
     }
     do {

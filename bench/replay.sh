@@ -41,24 +41,19 @@ start() {
 }
 
 (umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$work/agent.key")
-listen=127.0.0.1:$(free_port)
-admin=127.0.0.1:$(free_port)
-agents=127.0.0.1:$(free_port)
+agents=unix:$work/agents
 flags=()
-engines=()
-for role in prefill prefill decode decode; do
-    port=$(free_port)
-    flags+=("--$role" "http://127.0.0.1:$port")
-    engines+=("$role 127.0.0.1:$port")
+for engine in prefill-1 prefill-2 decode-1 decode-2; do
+    role=${engine%-*}
+    start "$engine" "$build/agent/engine/baton-engine" --listen 127.0.0.1:0 \
+        --role "$role" --agents "$agents" --key-file "$work/agent.key"
+    flags+=("--$role" "http://$(address_of "$work/$engine.log")")
 done
-start proxy "$build/proxy/baton-proxy" --listen "$listen" --admin "$admin" \
+start proxy "$build/proxy/baton-proxy" --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
     --agents "$agents" --agent-key "$work/agent.key" --workers 1 \
     --connector baton --set log.access=off "${flags[@]}"
-for engine in "${engines[@]}"; do
-    read -r role address <<<"$engine"
-    start "$role-$address" "$build/agent/engine/baton-engine" --listen "$address" \
-        --role "$role" --agents "$agents" --key-file "$work/agent.key"
-done
+listen=$(address_of "$work/proxy.log")
+admin=$(admin_of "$work/proxy.log")
 wait_for 10 "all are introduced" curl -sf "http://$listen/ready" 2>/dev/null
 
 (($# > 0)) || set -- --trace "$root/bench/traces/azure_conv_15min.csv" \

@@ -50,7 +50,7 @@ struct bt_conf_row {
     const char *preset; /* default as text; NULL: unset, "" for an empty list */
     const char *help;   /* one sentence, lower case, no full stop */
     int64_t min, max;   /* INT, SIZE, DURATION; both 0: not checked */
-    /* ENUM: names of 0, 1, …; INT: words that stand for 0, 1, … ("auto") */
+    /* ENUM: names of 0, 1, …; INT, DURATION: words for 0, 1, … ("auto") */
     const char *const *names;       /* NULL-terminated */
     const struct bt_conf_row *rows; /* GROUP and LIST; ends with name NULL */
     size_t item_size;               /* LIST */

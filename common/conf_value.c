@@ -333,6 +333,14 @@ static void expect_names(const struct bt_conf_row *row, struct bt_buf *out)
     }
 }
 
+static void expect_words(const struct bt_conf_row *row, struct bt_buf *out)
+{
+    if (row->names != NULL) {
+        bt_buf_append(out, BT_STR(", or "));
+        expect_names(row, out);
+    }
+}
+
 void bt_conf_expected(const struct bt_conf_row *row, struct bt_buf *out)
 {
     switch (row->type) {
@@ -342,10 +350,7 @@ void bt_conf_expected(const struct bt_conf_row *row, struct bt_buf *out)
     case BT_CONF_INT:
         bt_buf_append(out, BT_STR("a whole number"));
         expect_limits(row, out);
-        if (row->names != NULL) {
-            bt_buf_append(out, BT_STR(", or "));
-            expect_names(row, out);
-        }
+        expect_words(row, out);
         return;
     case BT_CONF_SIZE:
         bt_buf_append(out, BT_STR("a size such as 64MiB, 32KiB or 512"));
@@ -354,6 +359,7 @@ void bt_conf_expected(const struct bt_conf_row *row, struct bt_buf *out)
     case BT_CONF_DURATION:
         bt_buf_append(out, BT_STR("a duration such as 30s, 250ms or 2m"));
         expect_limits(row, out);
+        expect_words(row, out);
         return;
     case BT_CONF_PERCENT:
         bt_buf_append(out, BT_STR("a percentage from 0% to 100%"));
@@ -507,10 +513,15 @@ static enum bt_status read_unsigned(const struct bt_conf_row *row,
                                     uint64_t *slot, struct bt_str text)
 {
     uint64_t value;
-    enum bt_status status = row->type == BT_CONF_SIZE
-                                ? bt_conf_parse_size(text, &value)
-                                : bt_conf_parse_duration(text, &value);
+    int index;
+    enum bt_status status;
 
+    if (row->names != NULL && read_name(row->names, text, &index) == BT_OK) {
+        *slot = (uint64_t)index;
+        return BT_OK;
+    }
+    status = row->type == BT_CONF_SIZE ? bt_conf_parse_size(text, &value)
+                                       : bt_conf_parse_duration(text, &value);
     if (status == BT_OK) {
         status = value > INT64_MAX ? BT_ERR_RANGE : within(row, (int64_t)value);
     }
@@ -690,16 +701,25 @@ static void print_strings(const struct bt_conf_row *row,
     bt_buf_append_char(out, ']');
 }
 
+/* The word that stands for this number; false: none does. */
+static bool print_word(const struct bt_conf_row *row, uint64_t value,
+                       struct bt_buf *out)
+{
+    for (uint64_t i = 0; row->names != NULL && row->names[i] != NULL; i++) {
+        if (i == value) {
+            bt_buf_append(out, bt_str_of(row->names[i]));
+            return true;
+        }
+    }
+    return false;
+}
+
 static void print_int(const struct bt_conf_row *row, int64_t value,
                       struct bt_buf *out)
 {
-    for (int64_t i = 0; row->names != NULL && row->names[i] != NULL; i++) {
-        if (i == value) {
-            bt_buf_append(out, bt_str_of(row->names[i]));
-            return;
-        }
+    if (value < 0 || !print_word(row, (uint64_t)value, out)) {
+        bt_buf_printf(out, "%" PRId64, value);
     }
-    bt_buf_printf(out, "%" PRId64, value);
 }
 
 static void print_decimal(double value, struct bt_buf *out)
@@ -734,7 +754,9 @@ void bt_conf_scalar_print(const struct bt_conf_row *row, const void *slot,
         print_size(*(const uint64_t *)slot, out);
         return;
     case BT_CONF_DURATION:
-        print_duration(*(const uint64_t *)slot, out);
+        if (!print_word(row, *(const uint64_t *)slot, out)) {
+            print_duration(*(const uint64_t *)slot, out);
+        }
         return;
     case BT_CONF_DECIMAL:
         print_decimal(*(const double *)slot, out);

@@ -9,6 +9,7 @@
  * A subset: no anchors, aliases, tags, merge keys or second documents.
  */
 #include "common/conf_value.h"
+#include "common/utf8.h"
 
 #include <stdio.h>
 #include <yaml.h>
@@ -451,7 +452,8 @@ enum bt_status bt_conf_read(const struct bt_conf_row *rows, void *target,
                             const char *name, struct bt_str text,
                             struct bt_conf_error *error_p)
 {
-    struct reader reader = {.name = name, .text = text, .error = error_p};
+    struct reader reader = {
+        .name = name, .text = bt_utf8_skip_mark(text), .error = error_p};
 
     return read_text(&reader, rows, NULL, target);
 }

@@ -12,6 +12,7 @@
 
 #include "common/http_pool.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 struct bt_http_call {
@@ -20,6 +21,9 @@ struct bt_http_call {
     struct bt_http_link *link; /* NULL: over */
     const struct bt_http_call_events *events;
     void *owner;
+    struct iovec *iov; /* the request, while connecting */
+    int iov_count;
+    uint64_t connect_due_ms; /* 0: no limit */
     struct bt_timer connect_timer;
     struct bt_deferred later; /* tells on_sent */
     bool is_closed;
@@ -51,7 +55,7 @@ static struct bt_http_link *detach(struct bt_http_call *call)
 }
 
 static void call_fail(struct bt_http_call *call, enum bt_status status,
-                      const char *reason)
+                      int error, const char *reason)
 {
     const struct bt_http_failure failure = {
         .status = status,
@@ -60,6 +64,9 @@ static void call_fail(struct bt_http_call *call, enum bt_status status,
                  (status == BT_ERR_RESET || status == BT_ERR_CLOSED),
         .had_head = call->has_head,
         .reason = reason,
+        .error = error,
+        .addr = bt_http_link_addr(call->link),
+        .tried = call->link->tried,
     };
 
     bt_http_link_close(detach(call));
@@ -131,6 +138,7 @@ static void on_connected(void *owner)
 
     if (call != NULL) {
         call->is_connected = true;
+        bt_http_link_good(link);
         bt_timer_clear(&call->connect_timer);
     }
 }
@@ -152,7 +160,7 @@ static void on_bytes(void *owner, struct bt_str bytes)
         return;
     }
     if (status != BT_OK) {
-        call_fail(call, BT_ERR_PROTOCOL,
+        call_fail(call, BT_ERR_PROTOCOL, 0,
                   bt_http_parser_error(link->parser)->reason);
         return;
     }
@@ -177,7 +185,7 @@ static void on_eof(void *owner)
         call_end(call, false);
         return;
     }
-    call_fail(call, BT_ERR_CLOSED,
+    call_fail(call, BT_ERR_CLOSED, 0,
               call->has_bytes ? "the answer was cut short"
                               : "closed without an answer");
 }
@@ -196,27 +204,59 @@ static void on_flushed(void *owner)
     }
 }
 
+/* What is left of connect_ms is shared by the addresses that are left. */
+static void await_connection(struct bt_http_call *call)
+{
+    const uint64_t now_ms = bt_loop_now_ms(call->loop);
+    const uint64_t left_ms =
+        call->connect_due_ms > now_ms ? call->connect_due_ms - now_ms : 0;
+    const uint64_t share_ms = left_ms / (1 + bt_http_link_left(call->link));
+
+    if (call->connect_due_ms != 0) {
+        bt_timer_set(&call->connect_timer, share_ms > 0 ? share_ms : 1);
+    }
+}
+
+/* One address is no way: the next one is tried, or the call has failed. */
+static void connect_failed(struct bt_http_call *call, enum bt_status status,
+                           int error)
+{
+    struct bt_http_link *const link = call->link;
+
+    if (bt_http_link_next(link) != BT_OK) {
+        call_fail(call, status, error,
+                  status == BT_ERR_TIMEOUT ? "connecting timed out"
+                                           : "connecting failed");
+        return;
+    }
+    (void)bt_stream_send_borrowed(link->stream, call->iov, call->iov_count);
+    if (call->is_paused) {
+        bt_stream_pause(link->stream);
+    }
+    if (call->is_shut) {
+        bt_stream_shut_write(link->stream);
+    }
+    await_connection(call);
+}
+
 static void on_failed(void *owner, enum bt_status status, int error)
 {
     struct bt_http_link *link = owner;
     struct bt_http_call *call = link->call;
 
-    (void)error;
     if (call == NULL) {
         bt_http_link_close(link);
         return;
     }
     if (status == BT_ERR_NOMEM) {
-        call_fail(call, status, "out of memory");
+        call_fail(call, status, error, "out of memory");
         return;
     }
     if (call->is_connected) {
-        call_fail(call, BT_ERR_RESET, "the connection was lost");
+        call_fail(call, BT_ERR_RESET, error, "the connection was lost");
         return;
     }
-    call_fail(call, status,
-              status == BT_ERR_TIMEOUT ? "connecting timed out"
-                                       : "connecting failed");
+    connect_failed(call, status, error);
 }
 
 static void on_room(void *owner)
@@ -241,8 +281,8 @@ static const struct bt_stream_events stream_events = {
 
 static void on_connect_due(struct bt_timer *timer)
 {
-    call_fail(bt_container_of(timer, struct bt_http_call, connect_timer),
-              BT_ERR_TIMEOUT, "connecting timed out");
+    connect_failed(bt_container_of(timer, struct bt_http_call, connect_timer),
+                   BT_ERR_TIMEOUT, ETIMEDOUT);
 }
 
 static void on_later(struct bt_deferred *deferred)
@@ -298,8 +338,11 @@ enum bt_status bt_http_call_open(struct bt_http_origin *origin,
     call->later.on_run = on_later;
     call->link->call = call;
     bt_timer_init(&call->connect_timer, call->loop, on_connect_due);
+    call->iov = iov;
+    call->iov_count = count;
     if (!call->is_reused && connect_ms > 0) {
-        bt_timer_set(&call->connect_timer, connect_ms);
+        call->connect_due_ms = bt_loop_now_ms(call->loop) + connect_ms;
+        await_connection(call);
     }
     bt_http_parser_reset(call->link->parser, options->is_head);
     call->is_sent = bt_stream_send_borrowed(call->link->stream, iov, count);

@@ -4,6 +4,10 @@
  *
  *     pool (one per loop) -> origin (one per engine) -> idle connections, LIFO
  *
+ * An origin may have several addresses: connecting goes on to the next one,
+ * one after the other within connect_ms, beginning with the one that was good
+ * last.
+ *
  * A call takes an idle connection or connects. A whole answer that keeps the
  * connection alive gives it back. An idle connection that turns readable is
  * dropped; idle ones are dropped after idle_ms. When a reused connection dies
@@ -20,14 +24,14 @@
 #include "common/stream.h"
 
 struct bt_http_pool;   /* of one loop */
-struct bt_http_origin; /* one address with its idle connections */
+struct bt_http_origin; /* one host with its idle connections */
 struct bt_http_call;   /* one request and its answer */
 
 struct bt_http_pool_options {
     struct bt_http_parse_limits parse;
     size_t idle_max;     /* idle connections kept per origin (64) */
     uint64_t idle_ms;    /* (4000) */
-    uint64_t connect_ms; /* (2000) */
+    uint64_t connect_ms; /* (2000); of all addresses together */
     size_t high_water;
 };
 
@@ -37,8 +41,9 @@ BT_MUST_CHECK enum bt_status bt_http_pool_open(
 /* All calls must be closed before. */
 void bt_http_pool_close(struct bt_http_pool **pool);
 
+/* The addresses (at least one) are copied. */
 BT_MUST_CHECK enum bt_status bt_http_origin_open(
-    struct bt_http_pool *pool, const struct bt_addr *addr,
+    struct bt_http_pool *pool, const struct bt_addr *addrs, size_t count,
     struct bt_http_origin **origin_p);
 void bt_http_origin_close(struct bt_http_origin **origin);
 size_t bt_http_origin_idle(const struct bt_http_origin *origin);
@@ -49,7 +54,10 @@ struct bt_http_failure {
     bool connecting; /* no connection came about: nothing was sent */
     bool stale;      /* a reused idle connection, no answer byte */
     bool had_head;   /* a whole final head had come */
-    const char *reason; /* static text */
+    const char *reason;         /* static text */
+    int error;                  /* errno behind it; 0: none */
+    const struct bt_addr *addr; /* of the last connection, or try of one */
+    size_t tried;               /* addresses; 1 on a kept connection */
 };
 
 /* The owner may close the call inside any of them. */

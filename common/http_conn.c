@@ -746,6 +746,11 @@ static void build_head(struct bt_http_conn *conn, unsigned code,
     bt_buf_clear(&conn->head);
     bt_http_write_status(&conn->head, code);
     bt_buf_append(&conn->head, fields);
+    if (conn->options->adds_date &&
+        !bt_http_lines_have(fields, BT_STR("date"))) {
+        bt_http_write_field(&conn->head, BT_STR("Date"),
+                            bt_str_of(bt_loop_date(conn->loop)));
+    }
     if (!has_no_content) {
         write_framing(conn, content_length);
     }

@@ -27,6 +27,7 @@ struct bt_http_conn_options {
     uint64_t body_timeout_ms;  /* between two reads of a body: 408 */
     uint64_t write_timeout_ms; /* no progress in sending: the peer is gone */
     uint64_t keep_alive_ms;    /* idle between requests */
+    bool adds_date;            /* Date to answers that have none */
     bool half_close_is_gone;   /* a FIN while a request is open: on_gone */
 };
 
@@ -78,7 +79,7 @@ void bt_http_conn_read_body(struct bt_http_conn *conn, char *dst);
 
 /*
  * Begins the answer: status line, the given fields (ready text, each line
- * with CRLF, no framing fields), Date is not added, framing as told. To a
+ * with CRLF, no framing fields), Date where asked for, framing as told. To a
  * HTTP/1.0 client chunked becomes until-close. Connection: close is added
  * when the connection will end (client's wish, drain, early answer, refusal).
  */

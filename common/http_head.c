@@ -126,6 +126,39 @@ bool bt_http_field_is_hop(const struct bt_http_head *head, struct bt_str name)
     return false;
 }
 
+bool bt_http_lines_have(struct bt_str lines, struct bt_str name)
+{
+    while (lines.len > 0) {
+        const size_t end = bt_str_find(lines, BT_STR("\r\n"));
+        const size_t used = end + 2 < lines.len ? end + 2 : lines.len;
+
+        if (end > name.len && lines.ptr[name.len] == ':' &&
+            bt_str_eq_nocase(bt_str_cut(lines, name.len), name)) {
+            return true;
+        }
+        lines = bt_str_span(lines.ptr + used, lines.len - used);
+    }
+    return false;
+}
+
+void bt_http_unescape(struct bt_str part, struct bt_buf *out)
+{
+    while (part.len > 0) {
+        uint64_t byte = 0;
+        size_t used = 1;
+
+        /* A "%" that begins no escape stands for itself. */
+        if (part.ptr[0] == '%' && part.len > 2 &&
+            bt_str_hex_to_u64(bt_str_span(part.ptr + 1, 2), &byte) == BT_OK) {
+            used = 3;
+        } else {
+            byte = (unsigned char)part.ptr[0];
+        }
+        bt_buf_append_char(out, (char)byte);
+        part = bt_str_span(part.ptr + used, part.len - used);
+    }
+}
+
 const char *bt_http_reason(unsigned code)
 {
     for (size_t i = 0; i < BT_ARRAY_LEN(reasons); i++) {

@@ -56,6 +56,11 @@ struct bt_str bt_http_field_get(const struct bt_http_head *head,
  */
 bool bt_http_field_is_hop(const struct bt_http_head *head, struct bt_str name);
 
+/* Has one of these lines ("name: value\r\n" each) this name (no case)? */
+bool bt_http_lines_have(struct bt_str lines, struct bt_str name);
+/* Appends a part of a path, "%2F" and the like decoded (RFC 3986, 2.4). */
+void bt_http_unescape(struct bt_str part, struct bt_buf *out);
+
 /* "HTTP/1.1 200 OK\r\n"; standard reason phrases. */
 void bt_http_write_status(struct bt_buf *out, unsigned code);
 const char *bt_http_reason(unsigned code);

@@ -298,7 +298,8 @@ static bool check_part(struct bt_http_parser *parser, struct bt_str part,
     if (total > parser->limits.head_bytes) {
         return refuse(parser, 431, "the head is too large");
     }
-    return true;
+    return parser->lines > 0 || parser->role != BT_HTTP_REQUESTS ||
+           bt_http_strict_begun(part, &parser->error);
 }
 
 /* The head's length in *len_p once its empty line has come, else 0. */

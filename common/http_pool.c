@@ -5,6 +5,7 @@
 #include "common/http_pool.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* A link idle for longer than this is looked at before it is used. */
 #define TRUSTED_MS 500
@@ -21,13 +22,15 @@ struct bt_http_origin {
     struct bt_loop *loop;
     struct bt_http_pool_options options; /* outlive the pool */
     struct bt_http_origin *next;
-    struct bt_addr addr;
     struct bt_timer timer;
     struct bt_http_link *newest;
     struct bt_http_link *oldest;
     size_t idle;
     size_t links; /* idle and in use */
     bool is_closed;
+    size_t good; /* index of the address that was good last */
+    size_t addr_count;
+    struct bt_addr addrs[];
 };
 
 struct bt_loop *bt_http_origin_loop(const struct bt_http_origin *origin)
@@ -113,13 +116,47 @@ static void link_destroy(struct bt_grave *grave)
     free(link);
 }
 
+const struct bt_addr *bt_http_link_addr(const struct bt_http_link *link)
+{
+    const struct bt_http_origin *const origin = link->origin;
+
+    return &origin->addrs[(link->first + link->tried - 1) % origin->addr_count];
+}
+
+size_t bt_http_link_left(const struct bt_http_link *link)
+{
+    return link->origin->addr_count - link->tried;
+}
+
+void bt_http_link_good(const struct bt_http_link *link)
+{
+    link->origin->good =
+        (size_t)(bt_http_link_addr(link) - link->origin->addrs);
+}
+
+enum bt_status bt_http_link_next(struct bt_http_link *link)
+{
+    struct bt_http_origin *const origin = link->origin;
+    const struct bt_stream_options options = {.high_water =
+                                                  origin->options.high_water};
+    enum bt_status status = BT_ERR_NOT_FOUND;
+
+    bt_stream_close(&link->stream);
+    while (bt_http_link_left(link) > 0 && status != BT_OK &&
+           status != BT_ERR_NOMEM) {
+        link->tried++;
+        status =
+            bt_stream_connect(origin->loop, bt_http_link_addr(link), &options,
+                              link->stream_events, link, &link->stream);
+    }
+    return status;
+}
+
 enum bt_status bt_http_link_open(
     struct bt_http_origin *origin, const struct bt_stream_events *stream_events,
     const struct bt_http_parse_events *parse_events,
     struct bt_http_link **link_p)
 {
-    const struct bt_stream_options options = {.high_water =
-                                                  origin->options.high_water};
     struct bt_http_link *link = calloc(1, sizeof(*link));
     enum bt_status status = BT_ERR_NOMEM;
 
@@ -127,13 +164,14 @@ enum bt_status bt_http_link_open(
         return BT_ERR_NOMEM;
     }
     link->origin = origin;
+    link->stream_events = stream_events;
+    link->first = origin->good;
     link->parser = bt_http_parser_open(BT_HTTP_ANSWERS, &origin->options.parse,
                                        parse_events, link);
     if (link->parser == NULL) {
         goto err_link;
     }
-    status = bt_stream_connect(origin->loop, &origin->addr, &options,
-                               stream_events, link, &link->stream);
+    status = bt_http_link_next(link);
     if (status != BT_OK) {
         goto err_parser;
     }
@@ -220,10 +258,11 @@ static void on_due(struct bt_timer *timer)
 }
 
 enum bt_status bt_http_origin_open(struct bt_http_pool *pool,
-                                   const struct bt_addr *addr,
+                                   const struct bt_addr *addrs, size_t count,
                                    struct bt_http_origin **origin_p)
 {
-    struct bt_http_origin *origin = calloc(1, sizeof(*origin));
+    struct bt_http_origin *origin =
+        calloc(1, sizeof(*origin) + count * sizeof(*addrs));
 
     if (origin == NULL) {
         return BT_ERR_NOMEM;
@@ -231,7 +270,8 @@ enum bt_status bt_http_origin_open(struct bt_http_pool *pool,
     origin->pool = pool;
     origin->loop = pool->loop;
     origin->options = pool->options;
-    origin->addr = *addr;
+    origin->addr_count = count;
+    memcpy(origin->addrs, addrs, count * sizeof(*addrs));
     bt_timer_init(&origin->timer, pool->loop, on_due);
     origin->next = pool->origins;
     pool->origins = origin;

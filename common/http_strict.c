@@ -6,6 +6,7 @@
 #define CHUNK_LINE_MAX  1024          /* one size line */
 #define CHUNK_EXTRA_MAX (16 * BT_KIB) /* all extensions and trailers */
 #define CHUNK_SIZE_MAX  ((uint64_t)1 << 40)
+#define METHOD_MAX      16 /* longer than any that is known */
 #define LENGTH_MAX      ((uint64_t)1 << 62)
 
 static bool refuse(struct bt_http_parse_error *error_p, unsigned code,
@@ -184,6 +185,17 @@ bool bt_http_strict_start(enum bt_http_role role, struct bt_str line,
     return role == BT_HTTP_REQUESTS
                ? strict_request_line(line, target_limit, error_p)
                : strict_status_line(line, error_p);
+}
+
+bool bt_http_strict_begun(struct bt_str part,
+                          struct bt_http_parse_error *error_p)
+{
+    const struct bt_str begin = bt_str_cut(part, METHOD_MAX);
+    const struct bt_str method =
+        bt_str_cut(begin, bt_str_find(begin, BT_STR(" ")));
+
+    return is_token(method) ||
+           refuse(error_p, 400, "these bytes begin no HTTP request");
 }
 
 bool bt_http_strict_field(struct bt_str line,

@@ -23,6 +23,12 @@
 BT_MUST_CHECK bool bt_http_strict_start(enum bt_http_role role,
                                         struct bt_str line, size_t target_limit,
                                         struct bt_http_parse_error *error_p);
+/*
+ * The first line of a request as far as it has come: can it become one? What
+ * is none by its first bytes (TLS, another protocol) is not waited for.
+ */
+BT_MUST_CHECK bool bt_http_strict_begun(struct bt_str part,
+                                        struct bt_http_parse_error *error_p);
 /* A field or trailer line without its CRLF. */
 BT_MUST_CHECK bool bt_http_strict_field(struct bt_str line,
                                         struct bt_http_parse_error *error_p);

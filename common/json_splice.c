@@ -41,6 +41,23 @@ static bool reserve_edit(struct bt_json_splice *splice)
     return true;
 }
 
+/* Takes out the edits that begin at `from` or behind it. */
+static void remove_edits(struct bt_json_splice *splice, const char *from)
+{
+    while (splice->count > 0 && splice->edits[splice->count - 1].from >= from) {
+        splice->count--;
+    }
+}
+
+static void push_edit(struct bt_json_splice *splice, const char *from,
+                      const char *to, struct bt_str insert)
+{
+    if (reserve_edit(splice)) {
+        splice->edits[splice->count++] =
+            (struct bt_json_edit){.from = from, .to = to, .insert = insert};
+    }
+}
+
 static void add_edit(struct bt_json_splice *splice, const char *from,
                      const char *to, struct bt_str insert)
 {
@@ -49,9 +66,7 @@ static void add_edit(struct bt_json_splice *splice, const char *from,
     if (splice->failed) {
         return;
     }
-    while (splice->count > 0 && splice->edits[splice->count - 1].from >= from) {
-        splice->count--;
-    }
+    remove_edits(splice, from);
     last = splice->count == 0 ? NULL : &splice->edits[splice->count - 1];
     if (last != NULL && last->to == from &&
         (last->insert.len == 0 || insert.len == 0)) {
@@ -59,10 +74,7 @@ static void add_edit(struct bt_json_splice *splice, const char *from,
         last->insert = insert.len == 0 ? last->insert : insert;
         return;
     }
-    if (reserve_edit(splice)) {
-        splice->edits[splice->count++] =
-            (struct bt_json_edit){.from = from, .to = to, .insert = insert};
-    }
+    push_edit(splice, from, to, insert);
 }
 
 void bt_json_level_open(struct bt_json_level *level, struct bt_str object)
@@ -108,14 +120,22 @@ void bt_json_level_set(struct bt_json_level *level,
     add_edit(splice, old.ptr, old.ptr + old.len, value);
 }
 
-void bt_json_level_close(struct bt_json_level *level,
+/*
+ * An edit of its own even behind a dropped member: were it merged, no later
+ * close could take it back.
+ */
+void bt_json_level_close(const struct bt_json_level *level,
                          struct bt_json_splice *splice, const char *close,
                          struct bt_str members)
 {
     struct bt_str insert = members;
     char *joined;
 
-    if (members.len == 0 || splice->failed) {
+    if (splice->failed) {
+        return;
+    }
+    remove_edits(splice, close);
+    if (members.len == 0) {
         return;
     }
     if (level->has_kept) {
@@ -130,8 +150,20 @@ void bt_json_level_close(struct bt_json_level *level,
         memcpy(joined + 1, members.ptr, members.len);
         insert = bt_str_span(joined, members.len + 1);
     }
-    add_edit(splice, close, close, insert);
-    level->has_kept = true;
+    push_edit(splice, close, close, insert);
+}
+
+void bt_json_splice_copy(struct bt_json_splice *splice,
+                         const struct bt_json_splice *from)
+{
+    *splice = *from;
+    splice->edits = NULL;
+    splice->cap = 0;
+    splice->count = 0;
+    for (size_t i = 0; i < from->count && !splice->failed; i++) {
+        push_edit(splice, from->edits[i].from, from->edits[i].to,
+                  from->edits[i].insert);
+    }
 }
 
 size_t bt_json_splice_len(const struct bt_json_splice *splice)

@@ -74,11 +74,16 @@ void bt_json_level_set(struct bt_json_level *level,
 /*
  * Ends the level; `close` is its '}' in the text. `members` are added before
  * it: texts of the form `"name":value`, joined by ",", without one around
- * (empty: nothing is added).
+ * (empty: nothing is added). The last level closed may be closed again: the
+ * new members then stand in the place of the old ones.
  */
-void bt_json_level_close(struct bt_json_level *level,
+void bt_json_level_close(const struct bt_json_level *level,
                          struct bt_json_splice *splice, const char *close,
                          struct bt_str members);
+
+/* A splice with a list of its own, so that both may be edited further. */
+void bt_json_splice_copy(struct bt_json_splice *splice,
+                         const struct bt_json_splice *from);
 
 /* The functions below need a splice that has not failed. */
 

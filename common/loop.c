@@ -29,6 +29,8 @@ struct bt_loop {
     uint64_t tick_ms;  /* what tick is armed for; 0: not armed */
     uint64_t now_ms;
     bool now_is_stale; /* the clock must be read again */
+    time_t date_s;     /* what `date` says */
+    char date[40];
     bool is_stopped;
     struct bt_timer **heap;
     size_t heap_len;
@@ -68,6 +70,21 @@ uint64_t bt_clock_us(void)
 
     (void)clock_gettime(CLOCK_MONOTONIC, &ts);
     return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+const char *bt_loop_date(struct bt_loop *loop)
+{
+    struct timespec now;
+    struct tm at;
+
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    if (now.tv_sec != loop->date_s || loop->date[0] == '\0') {
+        (void)gmtime_r(&now.tv_sec, &at);
+        (void)strftime(loop->date, sizeof(loop->date),
+                       "%a, %d %b %Y %H:%M:%S GMT", &at);
+        loop->date_s = now.tv_sec;
+    }
+    return loop->date;
 }
 
 uint64_t bt_loop_now_ms(struct bt_loop *loop)

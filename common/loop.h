@@ -27,6 +27,8 @@ void bt_loop_stop(struct bt_loop *loop); /* from the loop's own thread */
 
 /* Monotonic time of this turn, cached. */
 uint64_t bt_loop_now_ms(struct bt_loop *loop);
+/* The time of day as HTTP writes it (RFC 9110, 5.6.7), made once a second. */
+const char *bt_loop_date(struct bt_loop *loop);
 /* Monotonic clock, not cached. */
 uint64_t bt_clock_us(void);
 

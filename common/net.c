@@ -47,25 +47,76 @@ static enum bt_status addr_of_path(struct bt_str path, struct bt_addr *addr_p)
     return BT_OK;
 }
 
+static bool has_addr(const struct bt_addrs *addrs, const struct addrinfo *info)
+{
+    for (size_t i = 0; i < addrs->count; i++) {
+        if (addrs->items[i].len == info->ai_addrlen &&
+            memcmp(&addrs->items[i].sa, info->ai_addr, info->ai_addrlen) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The next address of the wanted family that is not in the list yet. */
+static const struct addrinfo *next_of(const struct bt_addrs *addrs,
+                                      const struct addrinfo *info, int family,
+                                      bool is_wanted)
+{
+    while (info != NULL && ((info->ai_family == family) != is_wanted ||
+                            info->ai_addrlen > sizeof(addrs->items[0].sa) ||
+                            has_addr(addrs, info))) {
+        info = info->ai_next;
+    }
+    return info;
+}
+
+/*
+ * The resolver's order stands within a family; between families each second
+ * one is another (RFC 8305, 4), so that one that leads nowhere costs one try.
+ */
+void bt_addrs_take(struct bt_addrs *addrs, const struct addrinfo *found)
+{
+    const int first = found == NULL ? AF_UNSPEC : found->ai_family;
+    bool is_first = true;
+
+    memset(addrs, 0, sizeof(*addrs));
+    while (addrs->count < BT_ADDRS_MAX) {
+        const struct addrinfo *info = next_of(addrs, found, first, is_first);
+
+        if (info == NULL) {
+            info = next_of(addrs, found, first, !is_first);
+        }
+        if (info == NULL) {
+            return;
+        }
+        memcpy(&addrs->items[addrs->count].sa, info->ai_addr, info->ai_addrlen);
+        addrs->items[addrs->count].len = info->ai_addrlen;
+        addrs->count++;
+        is_first = !is_first;
+    }
+}
+
 /* Literal addresses never ask a resolver. */
-static enum bt_status resolve(const char *host, uint16_t port,
-                              struct bt_addr *addr_p)
+static enum bt_status resolve(const char *host, uint16_t port, int flags,
+                              struct bt_addrs *addrs_p, const char **why_p)
 {
     const struct addrinfo hints = {
         .ai_family = AF_UNSPEC,
         .ai_socktype = SOCK_STREAM,
-        .ai_flags = AI_NUMERICSERV,
+        .ai_flags = AI_NUMERICSERV | flags,
     };
     struct addrinfo *found = NULL;
     char service[8];
+    int code;
 
     (void)snprintf(service, sizeof(service), "%u", (unsigned)port);
-    if (getaddrinfo(host, service, &hints, &found) != 0 || found == NULL) {
+    code = getaddrinfo(host, service, &hints, &found);
+    if (code != 0) {
+        *why_p = gai_strerror(code);
         return BT_ERR_NOT_FOUND;
     }
-    memset(addr_p, 0, sizeof(*addr_p));
-    memcpy(&addr_p->sa, found->ai_addr, found->ai_addrlen);
-    addr_p->len = found->ai_addrlen;
+    bt_addrs_take(addrs_p, found);
     freeaddrinfo(found);
     return BT_OK;
 }
@@ -127,22 +178,37 @@ static bool copy_host(struct bt_str host, bool is_v6, char *out, size_t size)
     return !is_v6 || inet_pton(AF_INET6, out, &in6) == 1;
 }
 
-enum bt_status bt_addr_parse(const char *text, struct bt_addr *addr_p)
+enum bt_status bt_addrs_parse(const char *text, struct bt_addrs *addrs_p,
+                              const char **why_p)
 {
     const struct bt_str whole = bt_str_of(text);
+    const char *why = NULL;
     struct bt_str host, port;
     char name[256];
     uint16_t number;
 
     if (bt_str_starts(whole, BT_STR("unix:"))) {
-        return addr_of_path(bt_str_span(text + 5, whole.len - 5), addr_p);
+        addrs_p->count = 1;
+        return addr_of_path(bt_str_span(text + 5, whole.len - 5),
+                            &addrs_p->items[0]);
     }
     if (!split_authority(whole, &host, &port) || port.len == 0 ||
         !copy_host(host, whole.ptr[0] == '[', name, sizeof(name)) ||
         parse_port(port, &number) != BT_OK) {
         return BT_ERR_SYNTAX;
     }
-    return resolve(name, number, addr_p);
+    return resolve(name, number, 0, addrs_p, why_p == NULL ? &why : why_p);
+}
+
+enum bt_status bt_addr_parse(const char *text, struct bt_addr *addr_p)
+{
+    struct bt_addrs addrs;
+    const enum bt_status status = bt_addrs_parse(text, &addrs, NULL);
+
+    if (status == BT_OK) {
+        *addr_p = addrs.items[0];
+    }
+    return status;
 }
 
 static void format_unix(const struct bt_addr *addr, char *text)
@@ -181,12 +247,10 @@ void bt_addr_format(const struct bt_addr *addr, char text[BT_ADDR_TEXT_MAX])
     }
 }
 
-/* The address as 16 bytes, IPv4 in its mapped form. */
-static bool host_bytes(const struct bt_addr *addr, unsigned char out[16])
-{
-    static const unsigned char mapped[12] = {0, 0, 0, 0, 0,    0,
-                                             0, 0, 0, 0, 0xff, 0xff};
+static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff};
 
+bool bt_addr_bytes(const struct bt_addr *addr, unsigned char out[16])
+{
     if (addr->sa.ss_family == AF_INET) {
         const struct sockaddr_in *in =
             (const struct sockaddr_in *)(const void *)&addr->sa;
@@ -205,6 +269,25 @@ static bool host_bytes(const struct bt_addr *addr, unsigned char out[16])
     return false;
 }
 
+bool bt_host_bytes(struct bt_str text, unsigned char out[16])
+{
+    char copy[INET6_ADDRSTRLEN];
+
+    if (text.len >= 2 && text.ptr[0] == '[' && text.ptr[text.len - 1] == ']') {
+        text = bt_str_span(text.ptr + 1, text.len - 2);
+    }
+    if (text.len == 0 || text.len >= sizeof(copy)) {
+        return false;
+    }
+    memcpy(copy, text.ptr, text.len);
+    copy[text.len] = '\0';
+    if (inet_pton(AF_INET6, copy, out) == 1) {
+        return true;
+    }
+    memcpy(out, mapped, sizeof(mapped));
+    return inet_pton(AF_INET, copy, out + sizeof(mapped)) == 1;
+}
+
 bool bt_addr_is_local(const struct bt_addr *addr)
 {
     static const unsigned char loopback6[16] = {[15] = 1};
@@ -215,20 +298,9 @@ bool bt_addr_is_local(const struct bt_addr *addr)
     if (addr->sa.ss_family == AF_UNIX) {
         return true;
     }
-    return host_bytes(addr, bytes) &&
+    return bt_addr_bytes(addr, bytes) &&
            (memcmp(bytes, loopback6, 16) == 0 ||
             memcmp(bytes, mapped_loopback, sizeof(mapped_loopback)) == 0);
-}
-
-bool bt_addr_same_host(const struct bt_addr *a, const struct bt_addr *b)
-{
-    unsigned char bytes_a[16], bytes_b[16];
-
-    if (a->sa.ss_family == AF_UNIX && b->sa.ss_family == AF_UNIX) {
-        return a->len == b->len && memcmp(&a->sa, &b->sa, a->len) == 0;
-    }
-    return host_bytes(a, bytes_a) && host_bytes(b, bytes_b) &&
-           memcmp(bytes_a, bytes_b, sizeof(bytes_a)) == 0;
 }
 
 /* ---- URLs ---- */
@@ -277,9 +349,9 @@ enum bt_status bt_url_parse(const char *text, struct bt_url *url_p,
     size_t end;
     bool is_v6;
 
-    if (bt_str_starts(rest, BT_STR("http://"))) {
+    if (strncasecmp(text, "http://", 7) == 0) {
         rest = bt_str_span(rest.ptr + 7, rest.len - 7);
-    } else if (bt_str_starts(rest, BT_STR("https://"))) {
+    } else if (strncasecmp(text, "https://", 8) == 0) {
         rest = bt_str_span(rest.ptr + 8, rest.len - 8);
         url.is_tls = true;
     } else {
@@ -308,9 +380,20 @@ enum bt_status bt_url_parse(const char *text, struct bt_url *url_p,
     return BT_OK;
 }
 
-enum bt_status bt_url_resolve(const struct bt_url *url, struct bt_addr *addr_p)
+bool bt_url_addr(const struct bt_url *url, struct bt_addrs *addrs_p)
 {
-    return resolve(url->host, url->port, addr_p);
+    const char *why;
+
+    return resolve(url->host, url->port, AI_NUMERICHOST, addrs_p, &why) ==
+           BT_OK;
+}
+
+enum bt_status bt_url_resolve(const struct bt_url *url,
+                              struct bt_addrs *addrs_p)
+{
+    const char *why;
+
+    return resolve(url->host, url->port, 0, addrs_p, &why);
 }
 
 /* ---- listening ---- */
@@ -388,6 +471,24 @@ err_fd:
     (void)close(fd);
     errno = error;
     return status;
+}
+
+enum bt_status bt_listen_share(int fd)
+{
+    const int on = 1;
+
+    return setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) == 0
+               ? BT_OK
+               : BT_ERR_SYSTEM;
+}
+
+const char *bt_listen_text(enum bt_status status)
+{
+    if (status == BT_ERR_EXISTS) {
+        return "address already in use";
+    }
+    return status == BT_ERR_SYSTEM ? strerrordesc_np(errno)
+                                   : bt_status_text(status);
 }
 
 enum bt_status bt_addr_of_fd(int fd, struct bt_addr *addr_p)

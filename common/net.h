@@ -19,18 +19,41 @@ struct bt_addr {
 
 #define BT_ADDR_TEXT_MAX 128
 
+/* What a host stands for, in the order of trying: families take turns. */
+#define BT_ADDRS_MAX 8
+struct bt_addrs {
+    struct bt_addr items[BT_ADDRS_MAX];
+    size_t count;
+};
+
 /*
- * Parses and, for a name, resolves (getaddrinfo: blocks; start-up and control
- * thread only). BT_ERR_SYNTAX, BT_ERR_NOT_FOUND (the name).
+ * Parses and, for a name, resolves (getaddrinfo: blocks; start-up only).
+ * BT_ERR_SYNTAX; BT_ERR_NOT_FOUND: why_p (may be NULL) gets the resolver's
+ * words, static.
  */
+BT_MUST_CHECK enum bt_status bt_addrs_parse(const char *text,
+                                            struct bt_addrs *addrs_p,
+                                            const char **why_p);
+/* The first of them. */
 BT_MUST_CHECK enum bt_status bt_addr_parse(const char *text,
                                            struct bt_addr *addr_p);
+/* Takes over a resolver's answer: each address once, BT_ADDRS_MAX at most. */
+struct addrinfo;
+void bt_addrs_take(struct bt_addrs *addrs, const struct addrinfo *found);
+/*
+ * The host as 16 bytes, IPv4 in its mapped form; false for a unix socket, and
+ * for a text that is no numeric address (brackets may stand around it).
+ */
+bool bt_addr_bytes(const struct bt_addr *addr, unsigned char out[16]);
+bool bt_host_bytes(struct bt_str text, unsigned char out[16]);
 /* "127.0.0.1:80", "[::1]:80", "unix:/path". */
 void bt_addr_format(const struct bt_addr *addr, char text[BT_ADDR_TEXT_MAX]);
 bool bt_addr_is_local(const struct bt_addr *addr); /* loopback or unix */
-bool bt_addr_same_host(const struct bt_addr *a, const struct bt_addr *b);
 
-/* An http:// URL of an engine: scheme, host, port, no path beyond "/". */
+/*
+ * An http:// URL of an engine: scheme (in any case), host, port, no path
+ * beyond "/".
+ */
 struct bt_url {
     bool is_tls;
     char host[256]; /* without brackets */
@@ -42,16 +65,27 @@ struct bt_url {
 BT_MUST_CHECK enum bt_status bt_url_parse(const char *text,
                                           struct bt_url *url_p,
                                           const char **why_p);
+/* A URL whose host is an address; false where it is a name. */
+bool bt_url_addr(const struct bt_url *url, struct bt_addrs *addrs_p);
 /* Resolves a URL's host (blocks). */
 BT_MUST_CHECK enum bt_status bt_url_resolve(const struct bt_url *url,
-                                            struct bt_addr *addr_p);
+                                            struct bt_addrs *addrs_p);
 
 /*
- * A non-blocking, close-on-exec listening socket. reuse_port for one socket
- * per worker. An old unix socket file nobody listens on is replaced.
+ * A non-blocking, close-on-exec listening socket. An old unix socket file
+ * nobody listens on is replaced. BT_ERR_EXISTS when the address is served, by
+ * whatever program; reuse_port allows that, where bt_listen_share was called
+ * for the socket that serves it.
  */
 BT_MUST_CHECK enum bt_status bt_listen(const struct bt_addr *addr,
                                        bool reuse_port, int *fd_p);
+/*
+ * Lets further sockets of this user on the address of one that listens. Only
+ * now: a first socket with that option could slip in beside another program's.
+ */
+BT_MUST_CHECK enum bt_status bt_listen_share(int fd);
+/* Why bt_listen failed, from its status and errno. */
+const char *bt_listen_text(enum bt_status status);
 /* The address that fd is bound to. */
 BT_MUST_CHECK enum bt_status bt_addr_of_fd(int fd, struct bt_addr *addr_p);
 

@@ -19,4 +19,30 @@ BT_MUST_CHECK bool bt_process_hold_stdio(void);
  */
 size_t bt_process_raise_files(void);
 
+/*
+ * The processors that this program may use: those of its affinity mask, or
+ * fewer where the quota of its cgroup or of one above it (v1 or v2) says so,
+ * rounded up. At least 1. `root` is "", but a folder in tests.
+ */
+size_t bt_process_cpus(const char *root);
+
+/*
+ * A descriptor that lines are written to, and where its file lies: whoever
+ * renames log files asks for them to be opened anew.
+ */
+struct bt_log_file {
+    int fd;
+    char *path; /* NULL: no regular file, nothing to open */
+};
+
+/* `path` NULL: the one that the file has now. Errors leave path NULL. */
+void bt_log_file_note(struct bt_log_file *file, int fd, const char *path);
+/*
+ * Opens the path anew and puts it in the descriptor's place: a line goes whole
+ * into the old file or the new one. A failure is logged and the old file kept.
+ * True when it was opened.
+ */
+bool bt_log_file_reopen(const struct bt_log_file *file);
+void bt_log_file_forget(struct bt_log_file *file);
+
 #endif

@@ -30,6 +30,12 @@ static inline struct bt_str bt_str_span(const char *ptr, size_t len)
     return (struct bt_str){ptr, len};
 }
 
+/* The first `max` bytes, or all. */
+static inline struct bt_str bt_str_cut(struct bt_str text, size_t max)
+{
+    return bt_str_span(text.ptr, text.len < max ? text.len : max);
+}
+
 /* Copies text to *at, where there is room for it, and moves *at behind it. */
 static inline void bt_str_put(char **at, struct bt_str text)
 {

@@ -24,6 +24,15 @@
 #define READS_A_TURN 16
 #define MAX_IOV      64
 
+/*
+ * A peer that vanished without a word (its host, or the way to it) is found
+ * out after 10 + 3 * 5 s, whether bytes are under way or not.
+ */
+#define PEER_IDLE_S     10
+#define PEER_INTERVAL_S 5
+#define PEER_PROBES     3
+#define PEER_SILENT_MS  25000
+
 struct bt_stream {
     struct bt_grave grave;
     struct bt_loop *loop;
@@ -524,6 +533,22 @@ static void set_no_delay(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
+/* These fail on a unix socket, whose peer cannot vanish. */
+static void watch_peer(int fd)
+{
+    static const int on = 1, idle_s = PEER_IDLE_S, interval_s = PEER_INTERVAL_S,
+                     probes = PEER_PROBES;
+    static const unsigned silent_ms = PEER_SILENT_MS;
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s,
+                     sizeof(interval_s));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms,
+                     sizeof(silent_ms));
+}
+
 enum bt_status bt_stream_open(struct bt_loop *loop, int fd,
                               const struct bt_stream_options *options,
                               const struct bt_stream_events *events,
@@ -562,7 +587,7 @@ enum bt_status bt_stream_connect(struct bt_loop *loop,
     int error = 0;
 
     if (fd < 0) {
-        return BT_ERR_SYSTEM;
+        return errno == EAFNOSUPPORT ? BT_ERR_UNSUPPORTED : BT_ERR_SYSTEM;
     }
     stream = stream_new(loop, options, events, owner);
     if (stream == NULL) {
@@ -570,6 +595,7 @@ enum bt_status bt_stream_connect(struct bt_loop *loop,
         return BT_ERR_NOMEM;
     }
     set_no_delay(fd);
+    watch_peer(fd);
     if (connect(fd, (const struct sockaddr *)(const void *)&addr->sa,
                 addr->len) != 0) {
         error = errno;

@@ -54,7 +54,11 @@ BT_MUST_CHECK enum bt_status bt_stream_open(
     struct bt_loop *loop, int fd, const struct bt_stream_options *options,
     const struct bt_stream_events *events, void *owner,
     struct bt_stream **stream_p);
-/* Starts connecting; on_connected or on_failed follows, never from inside. */
+/*
+ * Starts connecting; on_connected or on_failed follows, never from inside. A
+ * peer that vanishes is found out (TCP keep-alive, 25 s). BT_ERR_UNSUPPORTED:
+ * this machine has no such family; BT_ERR_SYSTEM: no descriptor.
+ */
 BT_MUST_CHECK enum bt_status bt_stream_connect(
     struct bt_loop *loop, const struct bt_addr *addr,
     const struct bt_stream_options *options,

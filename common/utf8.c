@@ -67,3 +67,12 @@ bool bt_utf8_is_valid(struct bt_str text)
     }
     return true;
 }
+
+struct bt_str bt_utf8_skip_mark(struct bt_str text)
+{
+    const struct bt_str mark = BT_STR("\xef\xbb\xbf");
+
+    return bt_str_starts(text, mark)
+               ? bt_str_span(text.ptr + mark.len, text.len - mark.len)
+               : text;
+}

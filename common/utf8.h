@@ -12,5 +12,7 @@ size_t bt_utf8_len(struct bt_str text);
 /* The code point of one well-formed character. */
 uint32_t bt_utf8_code(struct bt_str character);
 bool bt_utf8_is_valid(struct bt_str text);
+/* Without the byte order mark that some editors and clients put in front. */
+struct bt_str bt_utf8_skip_mark(struct bt_str text);
 
 #endif

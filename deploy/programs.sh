@@ -8,7 +8,7 @@
 #   programs_start COMMAND… >F 2>F     its pid is $!
 #   programs_start_group COMMAND… >F   the same, with all that it starts
 #   wait_for SECONDS WHAT COMMAND…     until the command succeeds
-#   free_port                          prints one
+#   address_of LOG, admin_of LOG       where it listens, by its ready line
 #
 # The script says in `step` what it is doing, for the case that it fails (empty:
 # it speaks for itself), in `keep` whether the programs outlive it (yes, no),
@@ -147,16 +147,11 @@ wait_for() {
     done
 }
 
-# A port that nobody listens on, below those that the system gives out, and
-# not given before: the file remembers it for subshells too.
-free_port() {
-    local port
-    while :; do
-        port=$((20000 + RANDOM % 12000))
-        if ! grep -qxs "$port" "$work/ports" &&
-            ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-            echo "$port" | tee -a "$work/ports"
-            return
-        fi
-    done
+# The addresses in a program's ready line, where the system chose the ports.
+address_of() {
+    sed -n 's/^[a-z-]*: ready on \([^ ]*\).*/\1/p' "$1" | head -1
+}
+
+admin_of() {
+    sed -n 's/.*ready on.*(admin \([^ ,)]*\).*/\1/p' "$1" | head -1
 }

@@ -59,21 +59,16 @@ advise() {
             "missing, leave --no-install out."
         ;;
     *)
-        echo "Try this again: another program may have taken a port. A" \
-            "second time the same: file an issue with these logs."
+        echo "Try this again. A second time the same: file an issue with" \
+            "these logs."
         ;;
     esac
-}
-
-# The address in a program's ready line.
-address_of() {
-    sed -n 's/^[a-z-]*: ready on \([^ ]*\).*/\1/p' "$1" | head -1
 }
 
 start_engine() {
     local name=$1 role=$2 address
     programs_start "$engine" --listen 127.0.0.1:0 --role "$role" \
-        --agents "127.0.0.1:$agents" --key-file "$work/agent.key" \
+        --agents "$agents" --key-file "$work/agent.key" \
         --prefill-rate 40000 --decode-step 40000 >"$work/$name.log" 2>&1
     wait_for 20 "$name is ready" grep -q 'ready on' "$work/$name.log"
     address=$(address_of "$work/$name.log")
@@ -164,8 +159,7 @@ engine=$build/agent/engine/baton-engine
 step="starting the engines and the proxy"
 say "starting two prefill engines, two decode engines and the proxy"
 (umask 077 && head -c 32 /dev/urandom | base64 >"$work/agent.key")
-agents=$(free_port)
-admin=127.0.0.1:$(free_port)
+agents=unix:$work/agents # the engines know it before the proxy is there
 flags=()
 for name in prefill-1 prefill-2; do
     start_engine "$name" prefill
@@ -174,12 +168,12 @@ for name in decode-1 decode-2; do
     start_engine "$name" decode
 done
 
-programs_start "$proxy" --listen 127.0.0.1:0 --admin "$admin" \
-    --agents "127.0.0.1:$agents" --agent-key "$work/agent.key" \
+programs_start "$proxy" --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
+    --agents "$agents" --agent-key "$work/agent.key" \
     --connector baton "${flags[@]}" >"$work/access.log" 2>"$work/proxy.log"
 wait_for 20 "the proxy is ready" grep -q 'ready on' "$work/proxy.log"
 address=$(address_of "$work/proxy.log")
-admin=$(sed -n 's/.*ready on.*(admin \([^ ,)]*\).*/\1/p' "$work/proxy.log")
+admin=$(admin_of "$work/proxy.log")
 echo "proxy: http://$address, admin http://$admin (pid $!)"
 wait_for 30 "prefill and decode engines are introduced" \
     curl -fsS "http://$address/ready"

@@ -107,6 +107,33 @@ build_baton() {
     rm -f "$work"/{configure,build,wheel}.log
 }
 
+has_module() {
+    "$venv/bin/python" -c 'import importlib.util, sys
+sys.exit(importlib.util.find_spec(sys.argv[1]) is None)' "$1" 2>/dev/null
+}
+
+# What --no-install would have to find and does not, and what brings it.
+say_missing() {
+    local module=baton_vllm from="$venv/bin/pip install ./agent/vllm"
+    if ! has_module vllm; then
+        echo "vllm: no vLLM in $venv; deploy/vllm.sh install brings it"
+        return # the others need it
+    fi
+    if [[ $connector == nixl ]]; then
+        module=nixl from="$venv/bin/pip install --no-deps $nixl"
+    fi
+    if ! has_module "$module"; then
+        echo "vllm: no $module in $venv; $from brings it"
+    fi
+    if [[ ! -f $models/smollm2/config.json ]]; then
+        echo "vllm: no model smollm2 in $models; deploy/vllm.sh models makes it"
+    fi
+    if [[ ! -x $build/proxy/baton-proxy ]]; then
+        echo "vllm: no baton-proxy in $build; cmake --preset release -B $build" \
+            "&& cmake --build $build --target baton-proxy builds it"
+    fi
+}
+
 connector=baton
 install=yes
 while (($# > 0)); do
@@ -118,11 +145,15 @@ while (($# > 0)); do
     install)
         shift
         packages=()
-        [[ ${1:-} == tests ]] && read -ra packages <<<"$testers"
+        [[ ${1:-} == tests ]] && read -ra packages <<<"$testers $nixl"
         install_vllm "${packages[@]}"
         exit 0
         ;;
     models)
+        if ! has_module vllm; then
+            say_missing >&2
+            exit 2
+        fi
         make_all_models
         exit 0
         ;;
@@ -144,6 +175,14 @@ while (($# > 0)); do
     shift
 done
 
+if [[ $install == no ]]; then
+    absent=$(say_missing)
+    if [[ -n $absent ]]; then
+        echo "$absent" >&2
+        echo "vllm: without --no-install it does all of that itself" >&2
+        exit 2
+    fi
+fi
 programs_begin vllm
 
 # The flag that makes a stock vLLM an engine of Baton's, or of NIXL's.
@@ -153,15 +192,14 @@ transfer() {
         printf '{"kv_connector":"NixlConnector","kv_role":"%s"}' "$role"
         return
     fi
-    printf '{"kv_connector":"BatonConnector","kv_connector_module_path":"baton_vllm","kv_role":"%s","kv_connector_extra_config":{"agents":"127.0.0.1:%s","url":"http://127.0.0.1:%s","key_file":"%s"}}' \
+    printf '{"kv_connector":"BatonConnector","kv_connector_module_path":"baton_vllm","kv_role":"%s","kv_connector_extra_config":{"agents":"%s","url":"http://127.0.0.1:%s","key_file":"%s"}}' \
         "$role" "$agents" "$port" "$work/agent.key"
 }
 
-# start_vllm NAME ROLE PORT CORE
+# start_vllm NAME ROLE PORT SIDE-PORT CORE
 start_vllm() {
-    local name=$1 role=$2 port=$3 core=$4 cores side flag
+    local name=$1 role=$2 port=$3 side=$4 core=$5 cores flag
     cores=$(nproc)
-    side=$(free_port)
     flag=$(transfer "$role" "$port")
     HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 VLLM_NO_USAGE_STATS=1 \
         VLLM_CACHE_ROOT=$models/../cache CUDA_VISIBLE_DEVICES='' \
@@ -205,7 +243,7 @@ PYTHON
 }
 
 handoff_ended() {
-    curl -fsS "http://127.0.0.1:$admin/handoffs" | grep -q '"ended_at_us": *[0-9]'
+    curl -fsS "http://$admin/handoffs" | grep -q '"ended_at_us": *[0-9]'
 }
 
 step="installing"
@@ -223,27 +261,30 @@ fi
 step="starting the engines and the proxy"
 say "starting vLLM twice ($connector) and the proxy"
 (umask 077 && head -c 32 /dev/urandom | base64 >"$work/agent.key")
-agents=$(free_port)
-prefill=$(free_port)
-decode=$(free_port)
-port=$(free_port)
-admin=$(free_port)
-start_vllm prefill kv_producer "$prefill" 0
-start_vllm decode kv_consumer "$decode" 1
+agents=unix:$work/agents
+# vLLM takes minutes to listen; until then its ports are kept for it.
+programs_start "$venv/bin/python" deploy/ports.py 4 >"$work/ports"
+wait_for 10 "ports are held" test -s "$work/ports"
+read -r prefill prefill_side decode decode_side <"$work/ports"
+start_vllm prefill kv_producer "$prefill" "$prefill_side" 0
+start_vllm decode kv_consumer "$decode" "$decode_side" 1
 link=()
 if [[ $connector == baton ]]; then
-    link=(--agents "127.0.0.1:$agents" --agent-key "$work/agent.key")
+    link=(--agents "$agents" --agent-key "$work/agent.key")
 fi
 programs_start "$build/proxy/baton-proxy" \
-    --listen "127.0.0.1:$port" --admin "127.0.0.1:$admin" \
+    --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
     --connector "$connector" "${link[@]}" \
     --prefill "http://127.0.0.1:$prefill" --decode "http://127.0.0.1:$decode" \
     >"$work/access.log" 2>"$work/proxy.log"
-echo "proxy: http://127.0.0.1:$port, admin http://127.0.0.1:$admin (pid $!)"
+wait_for 20 "the proxy is ready" grep -q 'ready on' "$work/proxy.log"
+address=$(address_of "$work/proxy.log")
+admin=$(admin_of "$work/proxy.log")
+echo "proxy: http://$address, admin http://$admin (pid ${programs_pids[-1]})"
 for place in "$prefill" "$decode"; do
     wait_for 600 "vLLM at port $place" curl -fsS "http://127.0.0.1:$place/health"
 done
-wait_for 60 "the proxy has both" curl -fsS "http://127.0.0.1:$port/ready"
+wait_for 60 "the proxy has both" curl -fsS "http://$address/ready"
 
 step="asking"
 say "a chat"
@@ -251,8 +292,8 @@ cat >"$work/request.json" <<'JSON'
 {"model": "smollm2", "temperature": 0, "max_tokens": 24,
  "messages": [{"role": "user", "content": "What is the capital of France?"}]}
 JSON
-echo "\$ curl http://127.0.0.1:$port/v1/chat/completions -d @request.json"
-curl -sS --fail-with-body --max-time 300 "http://127.0.0.1:$port/v1/chat/completions" \
+echo "\$ curl http://$address/v1/chat/completions -d @request.json"
+curl -sS --fail-with-body --max-time 300 "http://$address/v1/chat/completions" \
     -H 'Content-Type: application/json' -d "@$work/request.json" | tee "$work/answer.json"
 echo
 grep -q Paris "$work/answer.json"
@@ -264,9 +305,9 @@ cat "$work/access.log"
 
 if [[ $connector == baton ]]; then
     step="reading the handoff's time line"
-    say "the handoff's time line (http://127.0.0.1:$admin/handoffs)"
+    say "the handoff's time line (http://$admin/handoffs)"
     wait_for 20 "the handoff has ended" handoff_ended
-    curl -fsS "http://127.0.0.1:$admin/handoffs" >"$work/handoffs.json"
+    curl -fsS "http://$admin/handoffs" >"$work/handoffs.json"
     time_line
 fi
 
@@ -274,8 +315,8 @@ say "how to go on"
 if [[ $keep == yes ]]; then
     cat <<TEXT
 It keeps running:
-  curl http://127.0.0.1:$port/v1/models
-  curl http://127.0.0.1:$admin/metrics
+  curl http://$address/v1/models
+  curl http://$admin/metrics
   curl http://127.0.0.1:$prefill/metrics     # vLLM's, with vllm:baton_*
   logs are in $work
 End it with

@@ -37,6 +37,7 @@ static const struct bt_http_conn_options CONN_OPTIONS = {
     .body_timeout_ms = 10000,
     .write_timeout_ms = 30000,
     .keep_alive_ms = 75000,
+    .adds_date = true,
     .half_close_is_gone = false,
 };
 

@@ -23,6 +23,7 @@ static const struct bt_http_conn_options CONN_OPTIONS = {
     .body_timeout_ms = AGENT_HELLO_MS,
     .write_timeout_ms = AGENT_HELLO_MS,
     .keep_alive_ms = AGENT_HELLO_MS,
+    .adds_date = true,
     .half_close_is_gone = true,
 };
 
@@ -296,7 +297,7 @@ static enum bt_status open_listener(struct agents *agents)
     agents->listener.on_accept = on_accept;
     agents->listener.owner = agents;
     return control_listener_open(&agents->listener, agents->options.loop,
-                                 config->agents.listen, "agents");
+                                 config->agents.listen, "agents.listen");
 }
 
 enum bt_status agents_open(const struct agents_options *options,

@@ -28,6 +28,8 @@ struct agents_options {
     /* Before an agent's bytes are read: what workers posted comes first. */
     void (*on_reading)(void *owner);
     void (*on_room)(void *owner); /* an engine has more to offer */
+    /* An agent of this engine is dead. */
+    void (*on_lost)(void *owner, const struct engine *engine);
     void *owner;
 };
 

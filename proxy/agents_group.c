@@ -26,6 +26,7 @@ static struct handoff_place place_of(const struct agent_rank *rank)
 static void rank_dead(struct agent_rank *rank)
 {
     const struct handoff_place place = place_of(rank);
+    const struct agents_options *const options = &rank->group->agents->options;
 
     if (rank->state != AGENT_RANK_CUT) {
         return;
@@ -33,6 +34,9 @@ static void rank_dead(struct agent_rank *rank)
     rank->state = AGENT_RANK_DEAD;
     handoffs_rank_dead(rank->group->agents->handoffs, &place);
     peers_rank_down(rank->group->agents, rank);
+    for (size_t i = 0; i < rank->group->engine_count; i++) {
+        options->on_lost(options->owner, rank->group->engines[i]);
+    }
 }
 
 static void rank_gone(struct agent_rank *rank)

@@ -7,14 +7,16 @@
  *   D fails, stock, spent      P and D anew
  *   D fails, baton             another D while the hold lives, else anew
  *   a kept connection was      the same again on a fresh connection, outside
- *   stale                      the budget
+ *   stale                      the budget; a spent stock handoff: P and D anew
+ *   the others are only full   it waits for room, as a new request does
+ *   two engines died under it  nobody else is asked: it may be what kills them
  */
 #include "proxy/attempt.h"
 
 #include "common/log.h"
 
-#define TOOL_CHOICE_MS 60000
 #define RELEASES_PER_D 32
+#define DEATHS_MAX     2 /* of engines under one request */
 
 static const struct pool_conf *conf_of(const struct exchange *x)
 {
@@ -43,15 +45,31 @@ static void avoid(struct exchange *x, const struct engine *engine)
     }
 }
 
+static void take_turns(struct exchange *x)
+{
+    struct worker_turns *const turns = &x->worker->turns[x->pool->id];
+
+    if (x->has_turns) {
+        return;
+    }
+    x->has_turns = true;
+    x->decode_turn = turns->decode++;
+    if (wants_prefill(x)) {
+        x->prefill_turn = turns->prefill++;
+    }
+}
+
 static enum route_verdict pick(struct exchange *x, const struct engine *prefill,
                                struct route_choice *choice_p)
 {
+    take_turns(x);
     const struct route_ask ask = {
         .pool = x->pool,
         .wants_prefill = wants_prefill(x),
         .prefill = prefill,
         .tokens = x->tokens,
-        .turn = x->worker->turn++,
+        .prefill_turn = x->prefill_turn,
+        .decode_turn = x->decode_turn,
         .avoid = x->avoid,
         .avoid_count = x->avoid_count,
     };
@@ -71,10 +89,22 @@ static struct leg_ask ask_of(const struct exchange *x, struct engine *engine,
         .fields = x->headers.fields,
         .authorization =
             passes_key ? x->headers.authorization : (struct bt_str){0},
-        .inner_id = x->inner_id,
         .body = body,
         .fresh_only = is_fresh,
     };
+}
+
+/*
+ * The id that engines get. Both legs of a handoff and its release leg have the
+ * same: several stock connectors find the blocks by it.
+ */
+static struct bt_str request_id_of(struct exchange *x)
+{
+    if (x->repeats > 0) {
+        return bt_arena_printf(&x->arena, "%s-%u-r%u", x->inner_id, x->calls,
+                               x->repeats);
+    }
+    return bt_arena_printf(&x->arena, "%s-%u", x->inner_id, x->calls);
 }
 
 static bool open_leg(struct exchange *x, struct leg *leg, struct engine *engine,
@@ -83,7 +113,8 @@ static bool open_leg(struct exchange *x, struct leg *leg, struct engine *engine,
     struct leg_ask ask = ask_of(x, engine, body, is_fresh);
 
     ask.arena = &x->arena;
-    return leg_open(leg, &ask) == BT_OK;
+    ask.request_id = request_id_of(x);
+    return ask.request_id.ptr != NULL && leg_open(leg, &ask) == BT_OK;
 }
 
 static void begin_handoff(struct exchange *x)
@@ -91,11 +122,14 @@ static void begin_handoff(struct exchange *x)
     x->handoff.hi = worker_random(x->worker);
     x->handoff.lo = worker_random(x->worker) | 1;
     prefill_handoff_text(x->handoff, x->handoff_text);
+    x->calls++;
+    x->repeats = 0;
     x->params = (struct bt_str){0};
     x->cached = (struct bt_str){0};
-    x->is_spent = false;
+    x->pull = (struct control_news){0};
     x->is_pulled = false;
     x->hold_ended = false;
+    x->decode_has_params = false;
     bt_buf_clear(&x->answer);
 }
 
@@ -127,6 +161,7 @@ static void start_prefill(struct exchange *x, bool is_fresh)
 {
     struct bt_str params;
 
+    x->is_resent = is_fresh;
     exchange_release(x, RELEASE_CANCELLED, false);
     begin_handoff(x);
     tell_begin(x);
@@ -142,15 +177,48 @@ static void start_prefill(struct exchange *x, bool is_fresh)
     exchange_enter(x, XS_PREFILL);
 }
 
+static enum fault alone_fault(enum route_reason reason)
+{
+    if (reason == ROUTE_REASON_NO_HANDOFF) {
+        return FAULT_NO_HANDOFF;
+    }
+    return reason == ROUTE_REASON_NO_PREFILL_POOL ||
+                   reason == ROUTE_REASON_LOCAL ||
+                   reason == ROUTE_REASON_SAME_ENGINE
+               ? FAULT_NO_PREFILL
+               : FAULT_ALONE_REFUSED;
+}
+
+/* D alone where the pool refuses that: the client was told so. */
+static bool refuse_alone(struct exchange *x)
+{
+    if (wants_prefill(x) || conf_of(x)->handoff.alone == ALONE_ALLOW) {
+        return false;
+    }
+    exchange_refuse(x, alone_fault(x->reason), 0,
+                    bt_str_of(route_reason_names[x->reason]));
+    return true;
+}
+
+/* The D leg: with the handoff's params, or D alone. */
 static void start_decode(struct exchange *x, bool is_fresh)
 {
-    if (is_baton(x) && x->params.len > 0) {
+    if (refuse_alone(x)) {
+        return;
+    }
+    if (x->params.len == 0) {
+        x->calls++;
+        x->repeats = 0;
+    } else if (is_baton(x)) {
+        x->repeats += x->decode_has_params ? 1 : 0;
         control_handoff_decode(x->worker->program->control, x->handoff,
                                x->decode_engine);
     }
+    x->decode_has_params = x->params.len > 0;
+    x->is_resent = is_fresh || x->decode_is_fresh;
     request_close_edit(&x->request, &x->request.decode, &x->arena, x->params);
     if (!open_leg(x, &x->decode, x->decode_engine, &x->request.decode.splice,
-                  is_fresh || x->decode_is_fresh)) {
+                  x->is_resent)) {
         exchange_refuse(x, FAULT_OVERLOADED, 0, (struct bt_str){0});
         return;
     }
@@ -158,13 +226,12 @@ static void start_decode(struct exchange *x, bool is_fresh)
     exchange_enter(x, XS_DECODE);
 }
 
+/* The engines are chosen: P first, where one is. */
 static void start(struct exchange *x, const struct route_choice *choice)
 {
     x->decode_engine = choice->decode;
     if (choice->prefill != NULL) {
         x->prefill_engine = choice->prefill;
-    }
-    if (wants_prefill(x)) {
         start_prefill(x, false);
     } else {
         start_decode(x, false);
@@ -183,16 +250,47 @@ static enum fault fault_of(enum route_verdict verdict)
     case ROUTE_NO_DECODE:
         return FAULT_NO_DECODE;
     case ROUTE_NO_PAIR:
+    case ROUTE_SAME_ENGINE:
         return FAULT_NO_PAIR;
     }
     return FAULT_INTERNAL;
 }
 
+/*
+ * Was a stock handoff handed to a D whole? No other may have it: whatever
+ * became of that call, P's blocks may be freed and used again.
+ */
+static bool is_spent(const struct exchange *x)
+{
+    return is_stock(x) && x->decode_has_params && leg_is_sent(&x->decode);
+}
+
+/* May this handoff still go to another D? */
+static bool handoff_is_good(const struct exchange *x)
+{
+    const uint64_t now = bt_loop_now_ms(x->worker->loop);
+
+    if (x->params.len == 0) {
+        return false;
+    }
+    if (is_stock(x)) {
+        return !is_spent(x) &&
+               now - x->params_ms <= prefill_lease_ms(conf_of(x)) / 2;
+    }
+    return !x->hold_ended && x->is_begun;
+}
+
+static void drop_handoff(struct exchange *x)
+{
+    exchange_release(x, RELEASE_FAILED, false);
+    x->params = (struct bt_str){0};
+}
+
 /* D alone from now on. */
 static void go_alone(struct exchange *x, enum route_reason reason)
 {
+    drop_handoff(x);
     x->reason = reason;
-    x->params = (struct bt_str){0};
     x->prefill_engine = NULL;
 }
 
@@ -209,17 +307,54 @@ static void wait_for_room(struct exchange *x)
     worker_enqueue(x->worker, x);
 }
 
-void attempt_route(struct exchange *x)
+/* Engines, or a D for the handoff of `prefill`; where one engine is all there
+ * is, it serves alone. */
+static enum route_verdict choose(struct exchange *x,
+                                 const struct engine *prefill,
+                                 struct route_choice *choice_p)
 {
-    struct route_choice choice = {0};
-    enum route_verdict verdict = pick(x, NULL, &choice);
+    enum route_verdict verdict = pick(x, prefill, choice_p);
 
+    if (verdict == ROUTE_SAME_ENGINE) {
+        go_alone(x, ROUTE_REASON_SAME_ENGINE);
+        verdict = pick(x, NULL, choice_p);
+    }
+    return verdict;
+}
+
+/* As choose(); a handoff that waited for a D in vain makes place for a new
+ * one. */
+static enum route_verdict choose_next(struct exchange *x,
+                                      struct route_choice *choice_p)
+{
+    enum route_verdict verdict;
+
+    if (handoff_is_good(x)) {
+        verdict = choose(x, x->prefill_engine, choice_p);
+        if (verdict == ROUTE_FOUND || verdict == ROUTE_WAIT) {
+            return verdict;
+        }
+    }
+    drop_handoff(x);
+    verdict = choose(x, NULL, choice_p);
     if ((verdict == ROUTE_NO_PREFILL || verdict == ROUTE_NO_PAIR) &&
         wants_prefill(x) &&
         conf_of(x)->handoff.on_failure == ON_FAILURE_LOCAL) {
         go_alone(x, ROUTE_REASON_LOCAL);
-        verdict = pick(x, NULL, &choice);
+        verdict = pick(x, NULL, choice_p);
     }
+    return verdict;
+}
+
+void attempt_route(struct exchange *x)
+{
+    struct route_choice choice = {0};
+    enum route_verdict verdict;
+
+    if (refuse_alone(x)) {
+        return;
+    }
+    verdict = choose_next(x, &choice);
     if (verdict == ROUTE_WAIT || (verdict == ROUTE_FOUND && !x->is_queued &&
                                   worker_is_behind(x->worker, x))) {
         wait_for_room(x);
@@ -237,6 +372,7 @@ void attempt_route(struct exchange *x)
 static bool take_attempt(struct exchange *x, enum leg_role role)
 {
     if (conf_of(x)->handoff.on_failure == ON_FAILURE_ERROR ||
+        x->deaths >= DEATHS_MAX ||
         x->attempts >= x->worker->config->retry.attempts ||
         !worker_take_budget(x->worker, x->pool)) {
         return false;
@@ -246,42 +382,66 @@ static bool take_attempt(struct exchange *x, enum leg_role role)
     return true;
 }
 
-/* D alone after all, where the operator allows it. */
-static bool go_local(struct exchange *x)
+/*
+ * What follows a failure: other engines (or, with `prefill`, another D for its
+ * handoff), at once or when they have room. The leg is closed when there is a
+ * way. False: none is left, or no further call is allowed.
+ */
+static bool go_on(struct exchange *x, struct leg *leg, enum leg_outcome outcome,
+                  const struct engine *prefill)
 {
     struct route_choice choice = {0};
+    const enum route_verdict verdict = choose(x, prefill, &choice);
 
-    if (conf_of(x)->handoff.on_failure != ON_FAILURE_LOCAL) {
+    if ((verdict != ROUTE_FOUND && verdict != ROUTE_WAIT) ||
+        !take_attempt(x, leg->role)) {
         return false;
     }
-    exchange_release(x, RELEASE_FAILED, false);
-    go_alone(x, ROUTE_REASON_LOCAL);
-    if (pick(x, NULL, &choice) != ROUTE_FOUND) {
-        return false;
+    leg_close(leg, outcome);
+    if (verdict == ROUTE_FOUND) {
+        start(x, &choice);
+        return true;
     }
-    start(x, &choice);
+    if (prefill == NULL) {
+        drop_handoff(x);
+    }
+    wait_for_room(x);
     return true;
 }
 
-/* Another P. False: none is left, or no further call is allowed. */
-static bool prefill_elsewhere(struct exchange *x)
+/* D alone after all, where the operator allows it. */
+static bool go_local(struct exchange *x, enum leg_outcome outcome)
 {
     struct route_choice choice = {0};
+    enum route_verdict verdict;
 
-    avoid(x, x->prefill_engine);
-    if (pick(x, NULL, &choice) != ROUTE_FOUND ||
-        !take_attempt(x, LEG_PREFILL)) {
-        return go_local(x);
+    if (conf_of(x)->handoff.on_failure != ON_FAILURE_LOCAL ||
+        x->deaths >= DEATHS_MAX) {
+        return false;
     }
-    start(x, &choice);
-    return true;
+    leg_close(&x->prefill, outcome);
+    go_alone(x, ROUTE_REASON_LOCAL);
+    verdict = pick(x, NULL, &choice);
+    if (verdict == ROUTE_FOUND) {
+        start(x, &choice);
+    } else if (verdict == ROUTE_WAIT) {
+        wait_for_room(x);
+    }
+    return verdict == ROUTE_FOUND || verdict == ROUTE_WAIT;
+}
+
+/* Another P. False: none is left, or no further call is allowed. */
+static bool prefill_elsewhere(struct exchange *x, enum leg_outcome outcome)
+{
+    avoid(x, x->prefill_engine);
+    return go_on(x, &x->prefill, outcome, NULL) || go_local(x, outcome);
 }
 
 static void prefill_over(struct exchange *x, enum leg_outcome outcome,
                          enum fault fault, unsigned status)
 {
     leg_close(&x->prefill, outcome);
-    if (!prefill_elsewhere(x)) {
+    if (!prefill_elsewhere(x, outcome)) {
         exchange_release(x, RELEASE_FAILED, false);
         exchange_refuse(x, fault, status, (struct bt_str){0});
     }
@@ -310,21 +470,13 @@ static bool is_tool_choice_failure(const struct exchange *x, unsigned code)
     return x->request.forces_tool && (code == 400 || code == 500);
 }
 
+/* D alone; if it takes the call, the pool's next ones go there at once. */
 static void prefill_tool_choice(struct exchange *x)
 {
-    struct pool *const pool = &x->worker->program->registry->pools[x->pool->id];
-    struct route_choice choice = {0};
-
-    atomic_store(&pool->tool_choice_until_ms,
-                 bt_loop_now_ms(x->worker->loop) + TOOL_CHOICE_MS);
     leg_close(&x->prefill, LEG_CLIENT_ERROR);
-    exchange_release(x, RELEASE_FAILED, false);
+    x->tries_tools = true;
     go_alone(x, ROUTE_REASON_TOOL_CHOICE);
-    if (pick(x, NULL, &choice) != ROUTE_FOUND) {
-        exchange_refuse(x, FAULT_NO_DECODE, 0, (struct bt_str){0});
-        return;
-    }
-    start(x, &choice);
+    attempt_route(x);
 }
 
 static bool is_our_key(const struct engine *engine, unsigned code)
@@ -347,8 +499,7 @@ static bool prefill_busy_elsewhere(struct exchange *x)
         return false;
     }
     x->prefill_was_busy = true;
-    leg_close(&x->prefill, LEG_BUSY);
-    return prefill_elsewhere(x);
+    return prefill_elsewhere(x, LEG_BUSY);
 }
 
 void attempt_prefill_head(struct exchange *x, const struct bt_http_head *head)
@@ -373,14 +524,8 @@ void attempt_prefill_head(struct exchange *x, const struct bt_http_head *head)
         prefill_over(x, LEG_SERVER_ERROR, FAULT_PREFILL_FAILED, 0);
     } else if (code < 400) {
         attempt_prefill_bad(x, FAULT_PREFILL_BAD);
-    } else if (code == 429 && !x->prefill_was_busy) {
-        const bool is_moved = prefill_busy_elsewhere(x);
-
-        if (!is_moved) {
-            exchange_refuse(x, FAULT_ENGINE_BUSY, 429, (struct bt_str){0});
-        }
-    } else {
-        /* The client's error: kept to be passed on whole. */
+    } else if (code != 429 || !prefill_busy_elsewhere(x)) {
+        /* The client's error, or the only engine's: kept to be passed on. */
         bt_buf_clear(&x->relay.fields);
         headers_write_answer(head, &x->relay.fields);
     }
@@ -389,16 +534,19 @@ void attempt_prefill_head(struct exchange *x, const struct bt_http_head *head)
 static void decode_after_prefill(struct exchange *x)
 {
     struct route_choice choice = {0};
+    enum route_verdict verdict = ROUTE_FOUND;
 
     if (!engine_is_usable(x->decode_engine)) {
-        const struct engine *const prefill =
-            wants_prefill(x) ? x->prefill_engine : NULL;
-
-        if (pick(x, prefill, &choice) == ROUTE_FOUND) {
-            x->decode_engine = choice.decode;
-        }
+        verdict =
+            choose(x, wants_prefill(x) ? x->prefill_engine : NULL, &choice);
+        x->decode_engine =
+            verdict == ROUTE_FOUND ? choice.decode : x->decode_engine;
     }
-    start_decode(x, false);
+    if (verdict == ROUTE_WAIT) {
+        wait_for_room(x);
+    } else {
+        start_decode(x, false);
+    }
 }
 
 static void prefill_good(struct exchange *x,
@@ -467,6 +615,19 @@ void attempt_prefill_end(struct exchange *x)
     }
 }
 
+/*
+ * Did the engine die under the request? So it seems, too, when a connection
+ * that looked stale cannot be made anew.
+ */
+static void count_death(struct exchange *x,
+                        const struct bt_http_failure *failure)
+{
+    const bool is_lost =
+        failure->status != BT_ERR_PROTOCOL && failure->status != BT_ERR_NOMEM;
+
+    x->deaths += (failure->connecting ? x->is_resent : is_lost) ? 1 : 0;
+}
+
 static enum leg_outcome outcome_of(const struct bt_http_failure *failure)
 {
     if (failure->connecting) {
@@ -484,25 +645,11 @@ void attempt_prefill_failed(struct exchange *x,
         start_prefill(x, true);
         return;
     }
+    count_death(x, failure);
     /* Nothing was sent: nobody failed, there is just no engine to be had. */
     prefill_over(x, outcome_of(failure),
                  failure->connecting ? FAULT_NO_PREFILL : FAULT_PREFILL_FAILED,
                  0);
-}
-
-/* May this handoff still go to another D? */
-static bool handoff_is_good(const struct exchange *x)
-{
-    const uint64_t now = bt_loop_now_ms(x->worker->loop);
-
-    if (x->params.len == 0) {
-        return false;
-    }
-    if (is_stock(x)) {
-        return !x->is_spent &&
-               now - x->params_ms <= conf_of(x)->handoff.lease_ms / 2;
-    }
-    return !x->hold_ended && x->is_begun;
 }
 
 /* Did D fail for want of P's blocks? Then P is the one to avoid. */
@@ -514,64 +661,66 @@ static bool prefill_is_to_blame(const struct exchange *x)
 }
 
 /*
- * Where to go on. With nobody else left, a handoff that was not pulled is made
- * anew by the same engines: a hold that broke is no engine's fault.
+ * Another D, with the same handoff where it is good, else P and D anew. With
+ * nobody else left, a handoff that was not pulled is made anew by the same
+ * engines: a hold that broke is no engine's fault.
  */
-static bool find_elsewhere(struct exchange *x, bool *keeps_p,
-                           struct route_choice *choice_p)
-{
-    const struct engine *const prefill = *keeps_p ? x->prefill_engine : NULL;
-
-    if (pick(x, prefill, choice_p) == ROUTE_FOUND) {
-        return true;
-    }
-    if (!is_baton(x) || !wants_prefill(x) || x->params.len == 0 ||
-        x->is_pulled) {
-        return false;
-    }
-    *keeps_p = false;
-    x->avoid_count = 0;
-    return pick(x, NULL, choice_p) == ROUTE_FOUND;
-}
-
-/* Another D, with the same handoff where it is good, else P and D anew. */
-static bool decode_elsewhere(struct exchange *x)
+static bool decode_elsewhere(struct exchange *x, enum leg_outcome outcome)
 {
     const bool is_blameless = prefill_is_to_blame(x);
-    bool keeps = wants_prefill(x) && !is_blameless && handoff_is_good(x);
-    struct route_choice choice = {0};
+    const bool may_repeat =
+        is_baton(x) && wants_prefill(x) && x->params.len > 0 && !x->is_pulled;
 
     if (is_blameless) {
         x->avoid_count = 0; /* no D is to blame, nor was one before */
         avoid(x, x->prefill_engine);
     } else {
         avoid(x, x->decode_engine);
+        if (wants_prefill(x) && handoff_is_good(x) &&
+            go_on(x, &x->decode, outcome, x->prefill_engine)) {
+            return true;
+        }
     }
-    if (!find_elsewhere(x, &keeps, &choice) || !take_attempt(x, LEG_DECODE)) {
+    if (go_on(x, &x->decode, outcome, NULL)) {
+        return true;
+    }
+    if (!may_repeat) {
         return false;
     }
-    if (keeps) {
-        x->decode_engine = choice.decode;
-        start_decode(x, false);
-    } else {
-        start(x, &choice);
-    }
-    return true;
+    x->avoid_count = 0;
+    return go_on(x, &x->decode, outcome, NULL);
 }
 
 void attempt_decode_bad(struct exchange *x, enum fault fault, unsigned status,
                         enum leg_outcome outcome)
 {
     leg_close(&x->decode, outcome);
-    if (!decode_elsewhere(x)) {
+    if (!decode_elsewhere(x, outcome)) {
         exchange_refuse(x, fault, status, (struct bt_str){0});
     }
+}
+
+void attempt_decode_lost(struct exchange *x)
+{
+    x->deaths++;
+    attempt_decode_bad(x, FAULT_DECODE_FAILED, 0, LEG_LOST);
+}
+
+/* May a busy D be left for another one? Only once. */
+static bool decode_busy_elsewhere(struct exchange *x)
+{
+    if (x->decode_was_busy) {
+        return false;
+    }
+    x->decode_was_busy = true;
+    return decode_elsewhere(x, LEG_BUSY);
 }
 
 void attempt_decode_failed(struct exchange *x,
                            const struct bt_http_failure *failure)
 {
     if (!failure->stale) {
+        count_death(x, failure);
         attempt_decode_bad(
             x, failure->connecting ? FAULT_NO_DECODE : FAULT_DECODE_FAILED, 0,
             outcome_of(failure));
@@ -580,11 +729,11 @@ void attempt_decode_failed(struct exchange *x,
     leg_close(&x->decode, LEG_LOST);
     stats_count(x->worker->metrics, STAT_RESENDS, LEG_DECODE);
     x->decode_is_fresh = true;
-    if (x->params.len > 0 && (is_baton(x) || !handoff_is_good(x))) {
+    if (x->params.len > 0 && !handoff_is_good(x)) {
         start_prefill(x, false);
-        return;
+    } else {
+        start_decode(x, true);
     }
-    start_decode(x, true);
 }
 
 static bool is_coded_answer(const struct bt_http_head *head)
@@ -634,10 +783,7 @@ void attempt_decode_head(struct exchange *x, const struct bt_http_head *head)
         /* Coded, which it was asked not to be: nothing private could be taken
          * out of it. */
         attempt_decode_bad(x, FAULT_DECODE_BAD, 0, LEG_BAD_ANSWER);
-    } else if (code == 429 && !x->decode_was_busy) {
-        x->decode_was_busy = true;
-        attempt_decode_bad(x, FAULT_ENGINE_BUSY, 429, LEG_BUSY);
-    } else {
+    } else if (code != 429 || !decode_busy_elsewhere(x)) {
         decode_relays(x, head);
     }
 }
@@ -651,11 +797,10 @@ void attempt_decode_error(struct exchange *x)
         refuse_key(x, &x->decode);
     } else if (code == 503) {
         attempt_decode_bad(x, FAULT_ENGINE_BUSY, code, LEG_BUSY);
-    } else if (code == 429 && !x->decode_was_busy) {
-        x->decode_was_busy = true;
-        attempt_decode_bad(x, FAULT_ENGINE_BUSY, code, LEG_BUSY);
+    } else if (code == 429 && decode_busy_elsewhere(x)) {
+        return;
     } else if (code >= 400 && code < 500) {
-        /* The client's own mistake, told late. */
+        /* The client's own mistake, told late, or the only engine is full. */
         leg_close(&x->decode, LEG_CLIENT_ERROR);
         exchange_release(x, RELEASE_FAILED, false);
         exchange_answer(x, code, BT_STR("Content-Type: application/json\r\n"),
@@ -693,7 +838,7 @@ bool attempt_release(struct exchange *x)
     struct engine *engine;
     enum release_result result = RELEASE_RESULT_TOO_LATE;
 
-    if (x->pool == NULL || !is_stock(x) || x->params.len == 0 || x->is_spent) {
+    if (x->pool == NULL || !is_stock(x) || x->params.len == 0 || is_spent(x)) {
         return false;
     }
     if (!handoff_is_good(x)) {
@@ -707,8 +852,6 @@ bool attempt_release(struct exchange *x)
     }
     request_release_edit(&x->request, &edit, &x->arena, x->params,
                          conf_of(x)->handoff.fast_release);
-    x->release.number = x->decode.number;
-    x->is_spent = true;
     if (!open_leg(x, &x->release, engine, &edit.splice, false)) {
         atomic_fetch_sub(&engine->releases, 1);
         return false;

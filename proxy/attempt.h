@@ -28,6 +28,9 @@ void attempt_decode_error(struct exchange *x);
 void attempt_decode_bad(struct exchange *x, enum fault fault, unsigned status,
                         enum leg_outcome outcome);
 
+/* D died before commit: it counts as a death, too. */
+void attempt_decode_lost(struct exchange *x);
+
 /*
  * Sends a stock handoff that no D will take to a D, so that P is told to
  * free. False when that is not possible or not needed.

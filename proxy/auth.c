@@ -4,6 +4,7 @@
 #include "proxy/auth.h"
 
 #include "common/log.h"
+#include "common/utf8.h"
 
 #include <errno.h>
 #include <openssl/crypto.h>
@@ -11,10 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define DIGEST_BYTES   32
-#define KEYS_MAX       65536
-#define LINE_MAX_BYTES 1024
-#define KEY_MAX_BYTES  4096
+#define DIGEST_BYTES  32
+#define KEYS_MAX      65536
+#define KEY_MAX_BYTES 4096
+#define LINE_BYTES    8192 /* at first: a line may be longer */
 
 struct auth {
     unsigned char (*digests)[DIGEST_BYTES];
@@ -54,42 +55,131 @@ static enum bt_status add_key(struct auth *auth, struct bt_str key)
     return BT_OK;
 }
 
-static enum bt_status read_keys(struct auth *auth, FILE *file)
+/* A file of keys, read by whole lines. */
+struct key_file {
+    const char *path;
+    FILE *file;
+    char *line;
+    size_t cap;
+    unsigned number; /* of the line */
+};
+
+static enum bt_status key_file_open(struct key_file *keys, const char *path)
 {
-    char line[LINE_MAX_BYTES];
-    enum bt_status status = BT_OK;
+    *keys = (struct key_file){.path = path, .cap = LINE_BYTES};
+    keys->file = fopen(path, "re");
+    if (keys->file == NULL) {
+        bt_log(BT_LOG_ERROR, path, "key file cannot be opened: errno %d",
+               errno);
+        return BT_ERR_SYSTEM;
+    }
+    /* Larger than any key, so that none is left behind where it grows. */
+    keys->line = malloc(keys->cap);
+    if (keys->line == NULL) {
+        (void)fclose(keys->file);
+        return BT_ERR_NOMEM;
+    }
+    return BT_OK;
+}
 
-    while (status == BT_OK && fgets(line, sizeof(line), file) != NULL) {
-        const struct bt_str key =
-            bt_str_trim(bt_str_span(line, strcspn(line, "\r\n")));
+static void key_file_close(struct key_file *keys)
+{
+    OPENSSL_cleanse(keys->line, keys->cap);
+    free(keys->line);
+    (void)fclose(keys->file);
+}
 
-        if (key.len > 0 && key.ptr[0] != '#') {
-            status = add_key(auth, key);
+static bool has_control_byte(struct bt_str key)
+{
+    for (size_t i = 0; i < key.len; i++) {
+        const unsigned char byte = (unsigned char)key.ptr[i];
+
+        if ((byte < 0x20 && byte != '\t') || byte == 0x7f) {
+            return true;
         }
     }
-    OPENSSL_cleanse(line, sizeof(line));
-    return status;
+    return false;
+}
+
+/* A key that no client and no engine could be shown whole is no key. */
+static enum bt_status check_key(const struct key_file *keys, struct bt_str key)
+{
+    if (key.len > KEY_MAX_BYTES) {
+        bt_log(BT_LOG_ERROR, keys->path,
+               "line %u: a key of %zu bytes; at most %d would be right",
+               keys->number, key.len, KEY_MAX_BYTES);
+        return BT_ERR_LIMIT;
+    }
+    if (has_control_byte(key)) {
+        bt_log(BT_LOG_ERROR, keys->path,
+               "line %u: a key with a control byte in it; printable text "
+               "would be right",
+               keys->number);
+        return BT_ERR_SYNTAX;
+    }
+    return BT_OK;
+}
+
+/* The next line without blanks around it; BT_ERR_NOT_FOUND at the end. */
+static enum bt_status next_key(struct key_file *keys, struct bt_str *key_p)
+{
+    const ssize_t len = getline(&keys->line, &keys->cap, keys->file);
+    struct bt_str key;
+
+    if (len < 0) {
+        if (feof(keys->file) != 0) {
+            return BT_ERR_NOT_FOUND;
+        }
+        bt_log(BT_LOG_ERROR, keys->path, "key file cannot be read: errno %d",
+               errno);
+        return BT_ERR_SYSTEM;
+    }
+    key = bt_str_span(keys->line, (size_t)len);
+    keys->number++;
+    while (key.len > 0 && strchr("\r\n", key.ptr[key.len - 1]) != NULL) {
+        key.len--;
+    }
+    if (keys->number == 1) {
+        key = bt_utf8_skip_mark(key);
+    }
+    *key_p = bt_str_trim(key);
+    return BT_OK;
+}
+
+static enum bt_status read_keys(struct auth *auth, struct key_file *keys)
+{
+    struct bt_str key;
+    enum bt_status status;
+
+    do {
+        status = next_key(keys, &key);
+        if (status == BT_OK && key.len > 0 && key.ptr[0] != '#') {
+            status = check_key(keys, key);
+            if (status == BT_OK) {
+                status = add_key(auth, key);
+            }
+        }
+    } while (status == BT_OK);
+    return status == BT_ERR_NOT_FOUND ? BT_OK : status;
 }
 
 enum bt_status auth_open(const char *path, struct auth **auth_p)
 {
     struct auth *auth = NULL;
+    struct key_file keys;
     enum bt_status status;
-    FILE *file;
 
     if (path == NULL) {
         *auth_p = NULL;
         return BT_OK;
     }
-    file = fopen(path, "re");
-    if (file == NULL) {
-        bt_log(BT_LOG_ERROR, path, "client keys cannot be opened: errno %d",
-               errno);
-        return BT_ERR_SYSTEM;
+    status = key_file_open(&keys, path);
+    if (status != BT_OK) {
+        return status;
     }
     auth = calloc(1, sizeof(*auth));
-    status = auth == NULL ? BT_ERR_NOMEM : read_keys(auth, file);
-    (void)fclose(file);
+    status = auth == NULL ? BT_ERR_NOMEM : read_keys(auth, &keys);
+    key_file_close(&keys);
     if (status == BT_OK && auth->count == 0) {
         bt_log(BT_LOG_ERROR, path, "holds no client key");
         status = BT_ERR_SYNTAX;
@@ -142,33 +232,27 @@ bool auth_allows(const struct auth *auth, struct bt_str authorization)
 
 enum bt_status auth_key_read(const char *path, struct bt_str *key_p)
 {
-    char text[KEY_MAX_BYTES] = "";
-    FILE *const file = fopen(path, "re");
-    struct bt_str key;
-    char *copy;
+    struct key_file keys;
+    struct bt_str key = {0};
+    char *copy = NULL;
+    enum bt_status status = key_file_open(&keys, path);
 
-    if (file == NULL) {
-        bt_log(BT_LOG_ERROR, path, "key file cannot be opened: errno %d",
-               errno);
-        return BT_ERR_SYSTEM;
+    if (status != BT_OK) {
+        return status;
     }
-    if (fgets(text, sizeof(text), file) == NULL) {
-        text[0] = '\0';
-    }
-    (void)fclose(file);
-    if (strlen(text) == sizeof(text) - 1) {
-        bt_log(BT_LOG_ERROR, path,
-               "the key file's first line is longer than %zu bytes",
-               sizeof(text) - 2);
-        return BT_ERR_SYNTAX;
-    }
-    key = bt_str_trim(bt_str_span(text, strcspn(text, "\r\n")));
-    if (key.len == 0) {
+    status = next_key(&keys, &key);
+    if (status == BT_ERR_NOT_FOUND || (status == BT_OK && key.len == 0)) {
         bt_log(BT_LOG_ERROR, path, "key file has no key in its first line");
-        return BT_ERR_SYNTAX;
+        status = BT_ERR_SYNTAX;
     }
-    copy = bt_str_dup(key);
-    OPENSSL_cleanse(text, sizeof(text));
+    if (status == BT_OK) {
+        status = check_key(&keys, key);
+    }
+    copy = status == BT_OK ? bt_str_dup(key) : NULL;
+    key_file_close(&keys);
+    if (status != BT_OK) {
+        return status;
+    }
     if (copy == NULL) {
         return BT_ERR_NOMEM;
     }

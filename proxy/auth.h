@@ -1,6 +1,8 @@
 /*
  * The keys that clients may use: one per line of a file, as bearer tokens; and
- * the reading of the one key that we use towards engines or agents.
+ * the reading of the one key that we use towards engines or agents. In the
+ * list a line that begins with '#' is a comment, of whatever length. A key has
+ * 4,096 bytes at most; what is wrong with one is logged with its line.
  */
 #ifndef PROXY_AUTH_H
 #define PROXY_AUTH_H

@@ -4,6 +4,7 @@
  */
 #include "proxy/client.h"
 
+#include "proxy/cors.h"
 #include "proxy/exchange.h"
 #include "proxy/models.h"
 
@@ -38,6 +39,7 @@ struct client {
     bool is_answered; /* the current request was refused or served here */
     uint64_t content_length;
     bool has_length;
+    const char *origin; /* that may read this answer in a browser, or NULL */
     char peer[BT_ADDR_TEXT_MAX];
 };
 
@@ -48,6 +50,29 @@ static struct client *client_of(struct sink *sink)
     return bt_container_of(sink, struct client, sink);
 }
 
+/* The lines as a browser needs them; `lines` holds what had to be written. */
+static struct bt_str fields_of(const struct client *client,
+                               struct bt_str fields, struct bt_buf *lines)
+{
+    const struct cors_conf *const cors = &client->worker->config->cors;
+
+    if (!cors_is_on(cors)) {
+        return fields;
+    }
+    cors_write_answer(cors, client->origin, fields, lines);
+    return lines->failed ? fields : bt_buf_str(lines);
+}
+
+static void send_whole(struct client *client, unsigned code,
+                       struct bt_str fields, struct bt_str body)
+{
+    struct bt_buf lines = {0};
+
+    bt_http_conn_answer(client->conn, code, fields_of(client, fields, &lines),
+                        body);
+    bt_buf_fini(&lines);
+}
+
 static void sink_answer(struct sink *sink, unsigned code, struct bt_str fields,
                         struct bt_str body)
 {
@@ -55,13 +80,18 @@ static void sink_answer(struct sink *sink, unsigned code, struct bt_str fields,
 
     client->exchange = NULL;
     client->models = NULL;
-    bt_http_conn_answer(client->conn, code, fields, body);
+    send_whole(client, code, fields, body);
 }
 
 static void sink_head(struct sink *sink, unsigned code, struct bt_str fields)
 {
-    bt_http_conn_answer_head(client_of(sink)->conn, code, fields,
-                             BT_HTTP_CHUNKED, 0);
+    struct client *const client = client_of(sink);
+    struct bt_buf lines = {0};
+
+    bt_http_conn_answer_head(client->conn, code,
+                             fields_of(client, fields, &lines), BT_HTTP_CHUNKED,
+                             0);
+    bt_buf_fini(&lines);
 }
 
 static void write_body(struct client *client, const struct iovec *iov,
@@ -198,8 +228,7 @@ static void answer(struct client *client, const struct bt_http_head *head,
     if (lines.failed || body->failed) {
         bt_http_conn_answer_cut(client->conn);
     } else {
-        bt_http_conn_answer(client->conn, code, bt_buf_str(&lines),
-                            bt_buf_str(body));
+        send_whole(client, code, bt_buf_str(&lines), bt_buf_str(body));
     }
     bt_buf_fini(&lines);
 }
@@ -300,7 +329,30 @@ static bool method_fits(enum path path, struct bt_str method)
            bt_str_eq(method, BT_STR("HEAD"));
 }
 
-/* True when the request was refused. */
+/* A browser asks what a page may do. It sends no key with that. */
+static bool serve_preflight(struct client *client,
+                            const struct bt_http_head *head)
+{
+    const struct cors_conf *const cors = &client->worker->config->cors;
+    struct bt_buf lines = {0};
+
+    if (client->origin == NULL || !cors_is_preflight(head)) {
+        return false;
+    }
+    cors_write_preflight(cors, client->origin, head, &lines);
+    client->is_answered = true;
+    stats_code(client->worker->metrics, 204);
+    if (lines.failed) {
+        bt_http_conn_answer_cut(client->conn);
+    } else {
+        bt_http_conn_answer(client->conn, 204, bt_buf_str(&lines),
+                            (struct bt_str){0});
+    }
+    bt_buf_fini(&lines);
+    return true;
+}
+
+/* True when the request was answered. */
 static bool check_head(struct client *client, const struct bt_http_head *head,
                        enum path path)
 {
@@ -308,6 +360,9 @@ static bool check_head(struct client *client, const struct bt_http_head *head,
 
     if (path == PATH_UNKNOWN) {
         refuse_plain(client, head, FAULT_NOT_FOUND);
+        return true;
+    }
+    if (serve_preflight(client, head)) {
         return true;
     }
     if (!method_fits(path, head->method)) {
@@ -433,6 +488,7 @@ static void on_head(void *owner, const struct bt_http_head *head)
     client->is_answered = false;
     client->is_full = false;
     client->has_length = false;
+    client->origin = cors_origin(&client->worker->config->cors, head);
     if (check_head(client, head, path)) {
         return;
     }
@@ -547,6 +603,7 @@ static void on_bad(void *owner, unsigned code, const char *reason)
         exchange_refuse(client->exchange, fault, 0, bt_str_of(reason));
         return;
     }
+    client->origin = NULL; /* that of the request before */
     refuse(client, NULL,
            &(struct refusal){.fault = fault, .detail = bt_str_of(reason)});
 }

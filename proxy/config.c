@@ -32,6 +32,8 @@ static const char *const policy_names[] = {"round-robin", "least-load",
                                            "prefix", NULL};
 static const char *const on_failure_names[] = {"error", "retry", "local", NULL};
 static const char *const client_params_names[] = {"strip", "refuse", NULL};
+static const char *const alone_names[] = {"allow", "refuse", NULL};
+static const char *const lease_names[] = {"auto", NULL};
 static const char *const half_close_names[] = {"leave", "finish", NULL};
 static const char *const level_names[] = {"error", "warn",  "info",
                                           "debug", "trace", NULL};
@@ -50,6 +52,9 @@ static const char *const worker_names[] = {"auto", NULL};
 #define NAMED(kind, key, field, value, words, text)                        \
     {.name = key, .type = BT_CONF_##kind, .offset = offsetof(OWNER, field),\
      .preset = value, .names = words, .help = text},
+#define WORDS(kind, key, field, value, low, high, words, text)             \
+    {.name = key, .type = BT_CONF_##kind, .offset = offsetof(OWNER, field),\
+     .preset = value, .min = low, .max = high, .names = words, .help = text},
 #define FLAG(kind, key, field, value, option, meta, text)                  \
     {.name = key, .type = BT_CONF_##kind, .offset = offsetof(OWNER, field),\
      .preset = value, .flag = option, .metavar = meta, .help = text,       \
@@ -345,6 +350,29 @@ static enum bt_status check_connector(struct check *check,
     return BT_OK;
 }
 
+/* Where D may not serve alone, nothing may ask for that. */
+static enum bt_status check_alone(struct check *check,
+                                  const struct pool_conf *pool, size_t index)
+{
+    at(check, "pools.%zu.handoff.alone", index);
+    if (pool->handoff.alone == ALONE_ALLOW) {
+        return BT_OK;
+    }
+    if (pool->connector == CONNECTOR_NONE) {
+        return wrong(check, "with connector none the decode engines serve "
+                            "alone; use allow");
+    }
+    if (pool->handoff.on_failure == ON_FAILURE_LOCAL) {
+        return wrong(check, "refuse contradicts handoff.on_failure local; use "
+                            "on_failure retry, or allow");
+    }
+    if (pool->handoff.min_prompt_tokens > 0) {
+        return wrong(check, "refuse contradicts handoff.min_prompt_tokens; "
+                            "set that to 0, or use allow");
+    }
+    return BT_OK;
+}
+
 static enum bt_status check_pool(struct check *check,
                                  const struct config *config,
                                  const struct pool_conf *pool, size_t index)
@@ -356,6 +384,9 @@ static enum bt_status check_pool(struct check *check,
         return wrong(check, "no decode engine; add one (--decode URL)");
     }
     status = check_connector(check, config, pool, index);
+    if (status == BT_OK) {
+        status = check_alone(check, pool, index);
+    }
     if (status == BT_OK) {
         status = check_side(check, &pool->prefill, index, "prefill");
     }
@@ -439,6 +470,59 @@ static enum bt_status check_keys(struct check *check,
     return status;
 }
 
+static bool is_token(const char *text)
+{
+    return text[0] != '\0' &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                        "0123456789!#$%&'*+-.^_`|~") == strlen(text);
+}
+
+/* As a browser writes it: scheme and host in lower case, and no path. */
+static bool is_origin(const char *text)
+{
+    const char *const host = strstr(text, "://");
+
+    return strcmp(text, "*") == 0 ||
+           (host != NULL && host != text && host[3] != '\0' &&
+            strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789+-.") ==
+                (size_t)(host - text) &&
+            strspn(host + 3, "abcdefghijklmnopqrstuvwxyz0123456789-._:[]") ==
+                strlen(host + 3));
+}
+
+static enum bt_status check_tokens(struct check *check, const char *name,
+                                   const struct bt_conf_strings *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        at(check, "cors.%s.%zu", name, i);
+        if (!is_token(list->items[i])) {
+            return wrong(check, "bad name \"%.80s\"; write a single word",
+                         list->items[i]);
+        }
+    }
+    return BT_OK;
+}
+
+static enum bt_status check_cors(struct check *check,
+                                 const struct cors_conf *cors)
+{
+    enum bt_status status;
+
+    for (size_t i = 0; i < cors->origins.count; i++) {
+        at(check, "cors.origins.%zu", i);
+        if (!is_origin(cors->origins.items[i])) {
+            return wrong(check,
+                         "bad origin \"%.160s\"; write scheme://host or "
+                         "scheme://host:port in lower case, without a path, "
+                         "or \"*\"",
+                         cors->origins.items[i]);
+        }
+    }
+    status = check_tokens(check, "methods", &cors->methods);
+    return status == BT_OK ? check_tokens(check, "headers", &cors->headers)
+                           : status;
+}
+
 enum bt_status config_check(const struct config *config,
                             struct bt_conf_error *error_p)
 {
@@ -447,6 +531,9 @@ enum bt_status config_check(const struct config *config,
 
     if (status == BT_OK) {
         status = check_pools(&check, config);
+    }
+    if (status == BT_OK) {
+        status = check_cors(&check, &config->cors);
     }
     return status == BT_OK ? check_keys(&check, config) : status;
 }

@@ -30,6 +30,10 @@ enum client_params {
     CLIENT_PARAMS_STRIP,
     CLIENT_PARAMS_REFUSE
 };
+enum alone {
+    ALONE_ALLOW,
+    ALONE_REFUSE
+};
 enum half_close {
     HALF_CLOSE_LEAVE,
     HALF_CLOSE_FINISH
@@ -55,7 +59,8 @@ struct handoff_conf {
     int client_params;         /* enum client_params */
     bool require;              /* P without params is 502, else D alone */
     bool fast_release;
-    uint64_t lease_ms; /* of stock handoffs */
+    int alone;         /* enum alone */
+    uint64_t lease_ms; /* of stock handoffs; 0: the connector's own */
 };
 
 struct pool_conf {
@@ -65,6 +70,14 @@ struct pool_conf {
     struct side_conf prefill;
     struct side_conf decode;
     struct handoff_conf handoff;
+};
+
+/* Pages of other sites that may call from a browser; no origins: none. */
+struct cors_conf {
+    struct bt_conf_strings origins; /* scheme://host[:port], or "*" */
+    struct bt_conf_strings methods;
+    struct bt_conf_strings headers; /* "*": those that are asked for */
+    uint64_t max_age_ms;
 };
 
 struct config {
@@ -77,7 +90,7 @@ struct config {
         uint64_t ping_ms;  /* 1 s */
         uint64_t dead_ms;  /* 3 s */
     } agents;
-    int64_t workers;           /* 0: auto, one per CPU */
+    int64_t workers;           /* 0: auto, bt_process_cpus */
     struct bt_conf_list pools; /* struct pool_conf */
     struct {
         uint64_t body, head, target, body_memory, stream_buffer, prefill_answer;
@@ -96,6 +109,7 @@ struct config {
         char *client_keys_file;
         char *engine_key_file;
     } auth;
+    struct cors_conf cors;
     struct {
         int half_close; /* enum half_close */
     } client;

@@ -16,6 +16,7 @@
 #include "proxy/agents.h"
 #include "proxy/control_stats.h"
 #include "proxy/handoffs.h"
+#include "proxy/names.h"
 #include "proxy/probe.h"
 
 #include <errno.h>
@@ -23,7 +24,7 @@
 #include <semaphore.h>
 #include <stdlib.h>
 
-#define WAITERS_MAX 1024
+#define WORKERS_MAX 1024
 #define RENEW_MS    1000
 
 enum order_kind {
@@ -33,6 +34,7 @@ enum order_kind {
     ORDER_RELEASE,
     ORDER_FIRST_TOKEN,
     ORDER_WANT_ROOM,
+    ORDER_TELL_ROOM,
     ORDER_FORGET,
     ORDER_STOP,
 };
@@ -68,8 +70,12 @@ struct control {
     struct probes *probes;
     struct admin *admin;
     struct bt_timer renew; /* set while handoffs live */
-    struct bt_mailbox *waiters[WAITERS_MAX];
+    struct names *names;
+    struct bt_mailbox *workers[WORKERS_MAX];
+    size_t worker_count;
+    struct bt_mailbox *waiters[WORKERS_MAX]; /* for room, of those */
     size_t waiter_count;
+    atomic_bool is_room_told;   /* an ORDER_TELL_ROOM is under way */
     struct control_order *stop; /* made at the start: it may not fail late */
     /* For releases when memory is out, at least one for each live handoff. */
     pthread_mutex_t spare_lock;
@@ -107,6 +113,24 @@ static void on_room(void *owner)
     control->waiter_count = 0;
 }
 
+/* Their legs there fail over at once, instead of waiting for a deadline. */
+static void on_lost(void *owner, const struct engine *engine)
+{
+    struct control *const control = owner;
+
+    for (size_t i = 0; i < control->worker_count; i++) {
+        struct control_news *const news = calloc(1, sizeof(*news));
+
+        if (news == NULL) {
+            bt_log(BT_LOG_ERROR, "control", "out of memory, news are lost");
+            continue;
+        }
+        news->kind = NEWS_ENGINE_LOST;
+        news->engine = engine;
+        bt_mailbox_post(control->workers[i], &news->mail);
+    }
+}
+
 static void want_room(struct control *control, struct bt_mailbox *worker)
 {
     for (size_t i = 0; i < control->waiter_count; i++) {
@@ -114,22 +138,32 @@ static void want_room(struct control *control, struct bt_mailbox *worker)
             return;
         }
     }
-    if (control->waiter_count < WAITERS_MAX) {
+    if (control->waiter_count < WORKERS_MAX) {
         control->waiters[control->waiter_count++] = worker;
     }
+}
+
+/* How many are left in the list without `worker`. */
+static size_t drop_worker(struct bt_mailbox **list, size_t count,
+                          const struct bt_mailbox *worker)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        if (list[i] != worker) {
+            list[kept++] = list[i];
+        }
+    }
+    return kept;
 }
 
 static void forget_worker(struct control *control,
                           const struct bt_mailbox *worker)
 {
-    size_t kept = 0;
-
-    for (size_t i = 0; i < control->waiter_count; i++) {
-        if (control->waiters[i] != worker) {
-            control->waiters[kept++] = control->waiters[i];
-        }
-    }
-    control->waiter_count = kept;
+    control->worker_count =
+        drop_worker(control->workers, control->worker_count, worker);
+    control->waiter_count =
+        drop_worker(control->waiters, control->waiter_count, worker);
     handoffs_forget_worker(control->handoffs, worker);
 }
 
@@ -265,6 +299,10 @@ static void take_order(struct control *control,
     case ORDER_WANT_ROOM:
         want_room(control, order->is.worker);
         break;
+    case ORDER_TELL_ROOM:
+        atomic_store(&control->is_room_told, false);
+        on_room(control);
+        break;
     case ORDER_FORGET:
         forget_worker(control, order->is.forget.worker);
         break;
@@ -386,6 +424,21 @@ void control_want_room(struct control *control, struct bt_mailbox *worker)
     }
 }
 
+void control_tell_room(struct control *control)
+{
+    struct control_order *order;
+
+    if (atomic_exchange(&control->is_room_told, true)) {
+        return;
+    }
+    order = order_new(ORDER_TELL_ROOM, (struct handoff_id){0, 0});
+    if (order == NULL) {
+        atomic_store(&control->is_room_told, false);
+        return;
+    }
+    post(control, order);
+}
+
 void control_forget_worker(struct control *control, struct bt_mailbox *worker)
 {
     struct control_order order = {.kind = ORDER_FORGET};
@@ -416,6 +469,7 @@ static enum bt_status open_agents(struct control *control)
         .stats = control->stats,
         .on_reading = on_reading,
         .on_room = on_room,
+        .on_lost = on_lost,
         .owner = control,
     };
     const enum bt_status status = agents_open(&options, &control->agents);
@@ -450,6 +504,20 @@ static enum bt_status open_admin(struct control *control)
     return admin_open(&options, &control->admin);
 }
 
+static enum bt_status open_probes(struct control *control)
+{
+    const struct probes_options options = {
+        .loop = control->loop,
+        .config = control->options.config,
+        .registry = control->options.registry,
+        .stats = control->stats,
+        .on_lost = on_lost,
+        .owner = control,
+    };
+
+    return probes_open(&options, &control->probes);
+}
+
 static enum bt_status open_parts(struct control *control)
 {
     enum bt_status status = bt_loop_open(&control->loop);
@@ -471,9 +539,11 @@ static enum bt_status open_parts(struct control *control)
         status = open_admin(control);
     }
     if (status == BT_OK) {
-        status = probes_open(control->loop, control->options.config,
-                             control->options.registry, control->stats,
-                             &control->probes);
+        status = names_open(control->loop, control->options.registry,
+                            &control->names);
+    }
+    if (status == BT_OK) {
+        status = open_probes(control);
     }
     return status;
 }
@@ -519,6 +589,13 @@ static void *run(void *arg)
     return NULL;
 }
 
+void control_add_worker(struct control *control, struct bt_mailbox *worker)
+{
+    if (control->worker_count < WORKERS_MAX) {
+        control->workers[control->worker_count++] = worker;
+    }
+}
+
 enum bt_status control_start(struct control *control)
 {
     if (pthread_create(&control->thread, NULL, run, control) != 0) {
@@ -551,6 +628,7 @@ void control_close(struct control **control_p)
         admin_close(&control->admin);
     }
     probes_close(&control->probes);
+    names_close(&control->names);
     agents_close(&control->agents);
     handoffs_close(&control->handoffs);
     if (control->loop != NULL) {

@@ -35,14 +35,16 @@ enum news_kind {
     NEWS_D_LOST,      /* a rank's link of the current D is dead (3 s) */
     NEWS_HOLD_ENDED,  /* P reported expired or broken before a release */
     NEWS_ROOM,        /* occupancy fell: the admission queue may look again */
+    NEWS_ENGINE_LOST, /* its probe or its agents say so; to every worker */
 };
 
 struct control_news {
     struct bt_mail mail; /* first */
     enum news_kind kind;
     struct handoff_id handoff;
-    uint64_t exchange; /* as given to control_handoff_begin */
-    char reason[24];   /* the agent's word: lost, timeout, … */
+    uint64_t exchange;           /* as given to control_handoff_begin */
+    const struct engine *engine; /* ENGINE_LOST */
+    char reason[24];             /* the agent's word: lost, timeout, … */
     bool blames_prefill;
     uint64_t bytes;
     uint32_t blocks, runs, wait_us, read_us, proof_us;
@@ -70,6 +72,9 @@ const char *control_agents_address(const struct control *control);
 BT_MUST_CHECK enum bt_status control_start(struct control *control);
 /* Says `drain` to agents, stops the thread, frees all. */
 void control_close(struct control **control);
+
+/* Where news for all workers go too. Before control_start. */
+void control_add_worker(struct control *control, struct bt_mailbox *worker);
 
 /* --- from any worker's thread; never block; copies everything --- */
 
@@ -103,8 +108,11 @@ void control_handoff_release(struct control *control, struct handoff_id id,
 /* Time to first token, for the time line in /handoffs. */
 void control_handoff_first_token(struct control *control, struct handoff_id id,
                                  uint64_t ttft_us);
-/* The worker's admission queue waits for room: NEWS_ROOM when it changes. */
+/* The worker's admission queue waits for room: NEWS_ROOM, once, when it
+ * changes. */
 void control_want_room(struct control *control, struct bt_mailbox *worker);
+/* An engine may have room: told to all workers that want to know. */
+void control_tell_room(struct control *control);
 /*
  * A worker ends: when this returns, nothing is posted to its mailbox any more,
  * and what it left of handoffs is released. Waits for the control thread. To

@@ -50,7 +50,7 @@ static void on_readable(void *owner)
 
 enum bt_status control_listener_open(struct control_listener *listener,
                                      struct bt_loop *loop, const char *addr,
-                                     const char *what)
+                                     const char *setting)
 {
     struct bt_addr parsed, bound;
     enum bt_status status = bt_addr_parse(addr, &parsed);
@@ -69,8 +69,10 @@ enum bt_status control_listener_open(struct control_listener *listener,
                                &listener->watch);
     }
     if (status != BT_OK) {
-        bt_log(BT_LOG_ERROR, what, "cannot listen on %s: %s (errno %d)", addr,
-               bt_status_text(status), status == BT_ERR_SYSTEM ? errno : 0);
+        bt_log(BT_LOG_ERROR, setting,
+               "cannot listen on %s: %s; set another address there, or stop "
+               "what serves this one",
+               addr, bt_listen_text(status));
         control_listener_close(listener);
         return status;
     }

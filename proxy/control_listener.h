@@ -19,12 +19,12 @@ struct control_listener {
 };
 
 /*
- * Zeroed storage in. `what` names the listener in error logs. A failed open
+ * Zeroed storage in. `setting` is where the address stands. A failed open
  * leaves nothing to close, but closing it is fine.
  */
 BT_MUST_CHECK enum bt_status control_listener_open(
     struct control_listener *listener, struct bt_loop *loop, const char *addr,
-    const char *what);
+    const char *setting);
 void control_listener_close(struct control_listener *listener);
 
 #endif

@@ -7,9 +7,13 @@
 #include "common/log.h"
 #include "proxy/auth.h"
 
-#include <arpa/inet.h>
+#include <errno.h>
 #include <fnmatch.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#define BELIEVED_MS 1000 /* after a failure, without probes */
 
 static enum bt_status engine_init(struct engine *engine,
                                   const struct config *config,
@@ -25,11 +29,11 @@ static enum bt_status engine_init(struct engine *engine,
         bt_log(BT_LOG_ERROR, conf->url, "bad URL: %s", why);
         return status;
     }
-    status = bt_url_resolve(&engine->url, &engine->addr);
-    if (status != BT_OK) {
-        bt_log(BT_LOG_ERROR, engine->url.normal, "cannot be resolved: %s",
-               bt_status_text(status));
-        return status;
+    engine->is_probed =
+        config->timeouts.probe_interval != 0 && !engine->url.is_tls;
+    if (!bt_url_addr(&engine->url, &engine->addrs)) {
+        atomic_init(&engine->is_unresolved, true);
+        atomic_init(&engine->failed_at_ms, 1);
     }
     if (key_file != NULL) {
         status = auth_key_read(key_file, &engine->key);
@@ -83,6 +87,22 @@ static enum bt_status side_init(struct registry *registry, struct pool *pool,
     return status;
 }
 
+static void find_twins(const struct pool *pool)
+{
+    for (size_t p = 0; p < pool->prefill_count; p++) {
+        struct engine *const prefill = pool->prefill[p];
+
+        for (size_t d = 0; d < pool->decode_count; d++) {
+            struct engine *const decode = pool->decode[d];
+
+            if (strcmp(prefill->url.normal, decode->url.normal) == 0) {
+                prefill->twin = decode;
+                decode->twin = prefill;
+            }
+        }
+    }
+}
+
 static size_t engine_total(const struct config *config)
 {
     const struct pool_conf *const pools = config->pools.items;
@@ -120,6 +140,9 @@ enum bt_status registry_open(const struct config *config,
         status = side_init(registry, pool, config, ENGINE_PREFILL, total);
         if (status == BT_OK) {
             status = side_init(registry, pool, config, ENGINE_DECODE, total);
+        }
+        if (status == BT_OK) {
+            find_twins(pool);
         }
     }
     if (status != BT_OK) {
@@ -198,6 +221,47 @@ bool engine_is_usable(const struct engine *engine)
            atomic_load_explicit(&engine->is_linked, memory_order_relaxed);
 }
 
+static bool any_usable(struct engine *const *engines, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (engine_is_usable(engines[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool engine_has_stand_in(const struct engine *engine)
+{
+    const struct pool *const pool = engine->pool;
+    const bool is_prefill = engine->role == ENGINE_PREFILL;
+    struct engine *const *const engines =
+        is_prefill ? pool->prefill : pool->decode;
+    const size_t count = is_prefill ? pool->prefill_count : pool->decode_count;
+
+    for (size_t i = 0; i < count; i++) {
+        if (engines[i] != engine && engine_is_usable(engines[i])) {
+            return true;
+        }
+    }
+    return is_prefill && pool->conf->handoff.on_failure == ON_FAILURE_LOCAL &&
+           any_usable(pool->decode, pool->decode_count);
+}
+
+const struct bt_addrs *engine_addrs(const struct engine *engine)
+{
+    return atomic_load_explicit(&engine->is_unresolved, memory_order_acquire)
+               ? NULL
+               : &engine->addrs;
+}
+
+void engine_set_addrs(struct engine *engine, const struct bt_addrs *addrs)
+{
+    engine->addrs = *addrs;
+    atomic_store(&engine->is_unresolved, false);
+    atomic_store(&engine->failed_at_ms, 0);
+}
+
 void engine_mark_failed(struct engine *engine, uint64_t now_ms, const char *why)
 {
     unsigned long long was = 0;
@@ -206,6 +270,48 @@ void engine_mark_failed(struct engine *engine, uint64_t now_ms, const char *why)
                                        now_ms == 0 ? 1 : now_ms)) {
         bt_log(BT_LOG_WARN, engine->url.normal, "not usable: %s", why);
     }
+}
+
+static const char *remedy_of(int error)
+{
+    switch (error) {
+    case ECONNREFUSED:
+        return "is it running, and does it listen there?";
+    case ETIMEDOUT:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+        return "look at its host, the network and what filters it";
+    case EADDRNOTAVAIL:
+        return "this host has no address or no free port to reach it from "
+               "(net.ipv4.ip_local_port_range)";
+    default:
+        return "did it end? its own log says why";
+    }
+}
+
+void engine_mark_lost(struct engine *engine, uint64_t now_ms,
+                      const struct bt_http_failure *failure)
+{
+    const char *const cause =
+        failure->error == 0 ? "" : strerrordesc_np(failure->error);
+    char address[BT_ADDR_TEXT_MAX];
+    char tries[48] = "";
+    char why[512];
+
+    if (atomic_load_explicit(&engine->failed_at_ms, memory_order_relaxed) !=
+        0) {
+        return;
+    }
+    bt_addr_format(failure->addr, address);
+    if (failure->tried > 1) {
+        (void)snprintf(tries, sizeof(tries), ", the last of %zu addresses",
+                       failure->tried);
+    }
+    (void)snprintf(why, sizeof(why), "%s (%s%s)%s%s; %s", failure->reason,
+                   address, failure->connecting ? tries : "",
+                   cause == NULL || cause[0] == '\0' ? "" : ": ",
+                   cause == NULL ? "" : cause, remedy_of(failure->error));
+    engine_mark_failed(engine, now_ms, why);
 }
 
 void engine_mark_good(struct engine *engine)
@@ -219,49 +325,15 @@ void engine_mark_good(struct engine *engine)
     }
 }
 
-/* A numeric address as 16 bytes, IPv4 mapped into IPv6. */
-static bool address_bytes(struct bt_str text, unsigned char bytes[16])
+void engine_answered(struct engine *engine, uint64_t now_ms)
 {
-    char copy[INET6_ADDRSTRLEN];
+    const unsigned long long failed_at_ms =
+        atomic_load_explicit(&engine->failed_at_ms, memory_order_relaxed);
 
-    if (text.ptr == NULL) {
-        return false;
+    if (failed_at_ms != 0 && !engine->is_probed &&
+        now_ms >= failed_at_ms + BELIEVED_MS) {
+        engine_mark_good(engine);
     }
-    if (text.len >= 2 && text.ptr[0] == '[' && text.ptr[text.len - 1] == ']') {
-        text = bt_str_span(text.ptr + 1, text.len - 2);
-    }
-    if (text.len == 0 || text.len >= sizeof(copy)) {
-        return false;
-    }
-    memcpy(copy, text.ptr, text.len);
-    copy[text.len] = '\0';
-    if (inet_pton(AF_INET6, copy, bytes) == 1) {
-        return true;
-    }
-    memset(bytes, 0, 10);
-    memset(bytes + 10, 0xff, 2);
-    return inet_pton(AF_INET, copy, bytes + 12) == 1;
-}
-
-static bool sockaddr_bytes(const struct bt_addr *addr, unsigned char bytes[16])
-{
-    if (addr->sa.ss_family == AF_INET6) {
-        struct sockaddr_in6 in6;
-
-        memcpy(&in6, &addr->sa, sizeof(in6));
-        memcpy(bytes, &in6.sin6_addr, 16);
-        return true;
-    }
-    if (addr->sa.ss_family == AF_INET) {
-        struct sockaddr_in in4;
-
-        memcpy(&in4, &addr->sa, sizeof(in4));
-        memset(bytes, 0, 10);
-        memset(bytes + 10, 0xff, 2);
-        memcpy(bytes + 12, &in4.sin_addr, 4);
-        return true;
-    }
-    return false;
 }
 
 static bool bits_equal(const unsigned char a[16], const unsigned char b[16],
@@ -288,7 +360,7 @@ static bool rule_allows(const char *rule, struct bt_str host, bool is_numeric,
     if (!is_numeric) {
         return bt_str_eq_nocase(text, host);
     }
-    if (!address_bytes(bt_str_span(text.ptr, slash), base)) {
+    if (!bt_host_bytes(bt_str_span(text.ptr, slash), base)) {
         return false;
     }
     if (slash < text.len) {
@@ -323,9 +395,10 @@ bool engine_owns_host(const struct engine *engine, struct bt_str host,
                       struct bt_str port)
 {
     const struct bt_conf_strings *const rules = &engine->conf->handoff_hosts;
+    const struct bt_addrs *const addrs = engine_addrs(engine);
     unsigned char bytes[16];
     unsigned char own[16];
-    const bool is_numeric = address_bytes(host, bytes);
+    const bool is_numeric = bt_host_bytes(host, bytes);
 
     if (!port_allowed(engine, port)) {
         return false;
@@ -333,22 +406,14 @@ bool engine_owns_host(const struct engine *engine, struct bt_str host,
     if (bt_str_eq_nocase(host, bt_str_of(engine->url.host))) {
         return true;
     }
-    if (is_numeric && sockaddr_bytes(&engine->addr, own) &&
-        memcmp(bytes, own, sizeof(own)) == 0) {
-        return true;
-    }
-    for (size_t i = 0; i < rules->count; i++) {
-        if (rule_allows(rules->items[i], host, is_numeric, bytes)) {
+    for (size_t i = 0; is_numeric && addrs != NULL && i < addrs->count; i++) {
+        if (bt_addr_bytes(&addrs->items[i], own) &&
+            memcmp(bytes, own, sizeof(own)) == 0) {
             return true;
         }
     }
-    return false;
-}
-
-static bool any_usable(struct engine *const *engines, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (engine_is_usable(engines[i])) {
+    for (size_t i = 0; i < rules->count; i++) {
+        if (rule_allows(rules->items[i], host, is_numeric, bytes)) {
             return true;
         }
     }

@@ -11,6 +11,7 @@
 #ifndef PROXY_ENGINE_H
 #define PROXY_ENGINE_H
 
+#include "common/http_call.h"
 #include "common/net.h"
 #include "proxy/config.h"
 
@@ -29,15 +30,20 @@ struct engine {
     const struct pool *pool;
     const struct engine_conf *conf;
     struct bt_url url;
-    struct bt_addr addr; /* resolved at start */
-    struct bt_str key;   /* bearer key, empty: none */
+    struct bt_addrs addrs;     /* see engine_addrs */
+    atomic_bool is_unresolved; /* its name has no address yet */
+    bool is_probed;
+    struct bt_str key; /* bearer key, empty: none */
+    /* The same engine where the pool's other side names it too, or NULL. */
+    const struct engine *twin;
 
     atomic_uint in_flight;        /* legs open */
     atomic_uint releases;         /* D: release legs among them */
     atomic_ullong pending_tokens; /* P: prompts of open P legs */
     /*
-     * 0: usable. Else the loop time in ms at which it failed; a good probe
-     * makes it 0 again.
+     * 0: usable. Else the loop time in ms at which it failed; the next good
+     * probe makes it 0 again (an address, where it had none; a good call, where
+     * there are no probes).
      */
     atomic_ullong failed_at_ms;
 
@@ -70,7 +76,7 @@ struct registry {
     size_t pool_count;
 };
 
-/* Resolves every URL, reads key files. Errors are logged. */
+/* Reads URLs and key files; names are left to names.h. Errors are logged. */
 BT_MUST_CHECK enum bt_status registry_open(const struct config *config,
                                            struct registry **registry_p);
 void registry_close(struct registry **registry);
@@ -80,10 +86,17 @@ const struct pool *registry_pool(const struct registry *registry,
                                  struct bt_str model);
 
 bool engine_is_usable(const struct engine *engine);
+/* Is another engine usable for what this one does? */
+bool engine_has_stand_in(const struct engine *engine);
+/* Where it listens; NULL while its name has no address. Set once. */
+const struct bt_addrs *engine_addrs(const struct engine *engine);
+/* Its name was resolved: it is usable from now on. */
+void engine_set_addrs(struct engine *engine, const struct bt_addrs *addrs);
 /*
- * May P's answer name this host and port? True for the engine's own address,
- * its URL's host, and what handoff_hosts and handoff_ports allow. `port` is
- * its decimal text; an empty one is not checked.
+ * May P's answer name this host and port? True for the engine's own addresses,
+ * its URL's host, and what handoff_hosts and handoff_ports allow; names are
+ * compared, never resolved. `port` is its decimal text; an empty one is not
+ * checked.
  */
 bool engine_owns_host(const struct engine *engine, struct bt_str host,
                       struct bt_str port);
@@ -93,9 +106,17 @@ bool engine_owns_host(const struct engine *engine, struct bt_str host,
  */
 bool registry_is_ready(const struct registry *registry, const char **why_p);
 
-/* Logs the change, once. */
+/* These log the change, once. */
 void engine_mark_failed(struct engine *engine, uint64_t now_ms,
                         const char *why);
+/* It could not be reached, or was lost before an answer. */
+void engine_mark_lost(struct engine *engine, uint64_t now_ms,
+                      const struct bt_http_failure *failure);
 void engine_mark_good(struct engine *engine);
+/*
+ * A call was answered. Where no probes are sent, that makes a failed engine
+ * good, though no sooner than a second after it failed.
+ */
+void engine_answered(struct engine *engine, uint64_t now_ms);
 
 #endif

@@ -26,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define TOOL_CHOICE_MS 60000
 #define HARVEST_MS     1000
 #define RELEASE_MS     1000
 #define SEND_WHOLE_MS  500
@@ -114,7 +115,7 @@ static uint64_t state_ms(const struct exchange *x, enum exchange_state state)
     case XS_HARVEST:
         return HARVEST_MS;
     case XS_LINGER:
-        return x->decode.is_sent ? LINGER_MS : SEND_WHOLE_MS;
+        return leg_is_sent(&x->decode) ? LINGER_MS : SEND_WHOLE_MS;
     case XS_RELEASE:
         return RELEASE_MS;
     case XS_REPORT:
@@ -202,6 +203,7 @@ static void conclude(struct exchange *x)
         return;
     }
     x->is_concluded = true;
+    worker_dequeue(worker, x);
     x->end_us = bt_clock_us();
     worker->exchange_count--;
     worker->tail_count++;
@@ -235,7 +237,6 @@ static void finish(struct exchange *x)
     leg_close(&x->prefill, late_outcome(x));
     leg_close(&x->decode, x->decode.is_whole ? LEG_OK : late_outcome(x));
     leg_close(&x->release, x->release.is_whole ? LEG_OK : LEG_CANCELLED);
-    worker_dequeue(worker, x);
     exchange_release(x, RELEASE_CANCELLED, false);
     exchange_enter(x, XS_DONE);
     bt_timer_clear(&x->timer);
@@ -265,7 +266,8 @@ static enum release_reason reason_of(const struct exchange *x)
     if (x->fault == FAULT_CLIENT_GONE) {
         return RELEASE_CANCELLED;
     }
-    return x->fault == FAULT_NONE ? RELEASE_PULLED : RELEASE_FAILED;
+    return x->fault == FAULT_NONE && x->code < 400 ? RELEASE_PULLED
+                                                   : RELEASE_FAILED;
 }
 
 /* D got a stock handoff: a close too soon would be parsed as no request. */
@@ -275,16 +277,16 @@ static bool must_linger(const struct exchange *x)
         x->decode.is_whole) {
         return false;
     }
-    return !x->decode.is_sent || now_ms(x) - x->decode.sent_ms < LINGER_MS;
+    return !leg_is_sent(&x->decode) ||
+           now_ms(x) - x->decode.sent_ms < LINGER_MS;
 }
 
 void exchange_settle(struct exchange *x)
 {
     conclude(x);
-    worker_dequeue(x->worker, x);
     exchange_release(x, reason_of(x), leg_is_open(&x->decode));
     if (leg_is_open(&x->prefill)) {
-        if (is_stock(x) && x->prefill.is_sent && !x->prefill.is_whole &&
+        if (is_stock(x) && leg_is_sent(&x->prefill) && !x->prefill.is_whole &&
             (x->prefill.code == 0 || x->prefill.code == 200)) {
             leg_shut(&x->prefill);
             stats_add(x->worker->metrics, STAT_HARVESTS, 1);
@@ -409,6 +411,7 @@ static bool take_news(struct exchange *x, const struct control_news *news)
         x->hold_ended = true;
         return false;
     case NEWS_ROOM:
+    case NEWS_ENGINE_LOST:
         return false;
     }
     return false;
@@ -518,6 +521,9 @@ static void on_wait(struct exchange *x, const struct exchange_event *event)
         exchange_refuse(x, deadline_fault(x, FAULT_QUEUE_TIMEOUT), 0,
                         (struct bt_str){0});
         return;
+    case XE_NEWS:
+        (void)take_news(x, event->news); /* of a handoff that waits for a D */
+        return;
     case XE_START:
     case XE_SENT:
     case XE_HEAD:
@@ -525,7 +531,6 @@ static void on_wait(struct exchange *x, const struct exchange_event *event)
     case XE_END:
     case XE_FAILED:
     case XE_ROOM:
-    case XE_NEWS:
         return;
     }
 }
@@ -584,8 +589,20 @@ static void on_prefill(struct exchange *x, const struct exchange_event *event)
 
 /* --- DECODE --- */
 
+/* D took the forced tool call that P refused: the pool's P is not asked such
+ * for a while. */
+static void learn_tools(struct exchange *x)
+{
+    struct pool *const pool = &x->worker->program->registry->pools[x->pool->id];
+
+    if (x->tries_tools && x->code < 400) {
+        atomic_store(&pool->tool_choice_until_ms, now_ms(x) + TOOL_CHOICE_MS);
+    }
+}
+
 static void first_answer(struct exchange *x)
 {
+    learn_tools(x);
     x->ttft_us = bt_clock_us() - x->start_us;
     stats_time(x->worker->metrics, STAT_TTFT, x->ttft_us);
     if (is_baton(x) && x->handoff.lo != 0) {
@@ -627,7 +644,7 @@ static bool take_result(struct exchange *x, enum relay_result result)
         return false;
     case RELAY_CUT:
         if (!x->relay.committed) {
-            attempt_decode_bad(x, FAULT_DECODE_FAILED, 0, LEG_LOST);
+            attempt_decode_lost(x);
             return false;
         }
         leg_close(&x->decode, LEG_LOST);
@@ -652,7 +669,7 @@ static void decode_body(struct exchange *x, struct bt_str bytes)
     x->code = x->relay.code;
     first_answer(x);
     exchange_release(x, RELEASE_PULLED, false);
-    if (x->decode.is_sent) {
+    if (leg_is_sent(&x->decode)) {
         drop_body(x);
     }
     exchange_enter(x, XS_STREAM);
@@ -681,9 +698,6 @@ static void decode_whole(struct exchange *x)
 static void on_decode(struct exchange *x, const struct exchange_event *event)
 {
     switch (event->kind) {
-    case XE_SENT:
-        x->is_spent = is_stock(x) && x->params.len > 0;
-        return;
     case XE_HEAD:
         attempt_decode_head(x, event->head);
         return;
@@ -705,11 +719,12 @@ static void on_decode(struct exchange *x, const struct exchange_event *event)
         return;
     case XE_NEWS:
         if (take_news(x, event->news)) {
-            attempt_decode_bad(x, FAULT_DECODE_FAILED, 0, LEG_LOST);
+            attempt_decode_lost(x);
         }
         return;
     case XE_START:
     case XE_ADMIT:
+    case XE_SENT:
     case XE_ROOM:
         return;
     }
@@ -742,9 +757,6 @@ static void stream_deadline(struct exchange *x)
 static void on_stream(struct exchange *x, const struct exchange_event *event)
 {
     switch (event->kind) {
-    case XE_SENT:
-        drop_body(x);
-        return;
     case XE_BODY:
         stream_body(x, event->bytes);
         return;
@@ -770,6 +782,7 @@ static void on_stream(struct exchange *x, const struct exchange_event *event)
         return;
     case XE_START:
     case XE_ADMIT:
+    case XE_SENT:
     case XE_HEAD:
         return;
     }
@@ -842,7 +855,6 @@ static void on_linger(struct exchange *x, const struct exchange_event *event)
 {
     switch (event->kind) {
     case XE_SENT:
-        x->is_spent = true;
         set_timer(x, LINGER_MS);
         return;
     case XE_END:
@@ -979,6 +991,21 @@ struct exchange *exchange_open(struct worker *worker, struct sink *sink,
     worker->exchange_count++;
     stats_add(worker->metrics, STAT_IN_FLIGHT, 1);
     return x;
+}
+
+void exchange_engine_lost(struct exchange *x, const struct engine *engine)
+{
+    static const struct bt_http_failure failure = {
+        .status = BT_ERR_RESET, .reason = "the engine is lost"};
+    struct leg *const leg = x->state == XS_PREFILL  ? &x->prefill
+                            : x->state == XS_DECODE ? &x->decode
+                                                    : NULL;
+    const struct exchange_event event = {
+        .kind = XE_FAILED, .leg = leg, .failure = &failure};
+
+    if (leg != NULL && leg_is_open(leg) && leg->engine == engine) {
+        exchange_on(x, &event);
+    }
 }
 
 void exchange_abort(struct exchange *x)

@@ -86,7 +86,13 @@ struct exchange {
     struct engine *decode_engine;
     const struct engine *avoid[ROUTE_AVOID_MAX];
     size_t avoid_count;
+    bool has_turns; /* taken once, at the first choice */
+    uint64_t prefill_turn;
+    uint64_t decode_turn;
     int64_t attempts; /* calls beyond the first of each leg */
+    unsigned deaths;  /* engines that died under it */
+    bool is_resent;   /* the open leg follows one on a stale connection */
+    bool tries_tools; /* P refused a forced tool call: will D take it? */
     bool prefill_was_busy;
     bool decode_was_busy;
     bool decode_is_fresh; /* the next D leg takes no kept connection */
@@ -94,12 +100,14 @@ struct exchange {
     /* the handoff */
     struct handoff_id handoff;
     char handoff_text[33];
-    bool is_begun;   /* control knows it and was not told to release it */
-    bool hold_ended; /* P's hold is gone */
+    unsigned calls;   /* handoffs and D-alone calls: the N of <inner id>-N */
+    unsigned repeats; /* D legs of this handoff beyond the first */
+    bool is_begun;    /* control knows it and was not told to release it */
+    bool hold_ended;  /* P's hold is gone */
     bool is_pulled;
-    bool is_spent;        /* stock: only the D it was sent to may use it */
-    struct bt_buf answer; /* P's */
-    struct bt_str params; /* a span of it */
+    bool decode_has_params; /* a D leg was opened with it */
+    struct bt_buf answer;   /* P's */
+    struct bt_str params;   /* a span of it */
     struct bt_str cached;
     uint64_t params_ms;       /* loop time of P's answer */
     struct control_news pull; /* the last report; handoff 0: none */
@@ -118,7 +126,8 @@ struct exchange {
     uint64_t end_us;       /* when the client's part was over */
     uint64_t total_due_ms; /* 0: none */
     uint64_t start_us;
-    uint64_t queued_us; /* spent in the queue */
+    uint64_t queue_begun_us;
+    uint64_t queued_us; /* spent in the queue, each time it waited */
     uint64_t prefill_us;
     uint64_t ttft_us;
     uint64_t bytes_in;
@@ -129,6 +138,8 @@ struct exchange *exchange_open(struct worker *worker, struct sink *sink,
                                enum endpoint endpoint);
 /* The only door. The exchange may be gone (buried) afterwards. */
 void exchange_on(struct exchange *x, const struct exchange_event *event);
+/* A leg at this engine fails over, if the client has seen nothing of it. */
+void exchange_engine_lost(struct exchange *x, const struct engine *engine);
 /* Ends it at once, whatever is open (the worker ends). */
 void exchange_abort(struct exchange *x);
 

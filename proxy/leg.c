@@ -34,6 +34,7 @@ static void drop_load(struct leg *leg)
         atomic_fetch_sub_explicit(&leg->engine->pending_tokens, leg->tokens,
                                   memory_order_relaxed);
     }
+    worker_has_room(leg->exchange->worker);
 }
 
 static void on_sent(void *owner)
@@ -55,7 +56,7 @@ static void on_head(void *owner, const struct bt_http_head *head)
     leg->has_head = true;
     leg->code = head->code;
     leg->head_us = now_us();
-    engine_mark_good(leg->engine);
+    engine_answered(leg->engine, bt_loop_now_ms(leg->exchange->worker->loop));
     exchange_on(leg->exchange, &event);
 }
 
@@ -89,10 +90,8 @@ static void judge_engine(struct leg *leg, const struct bt_http_failure *failure)
         failure->status == BT_ERR_PROTOCOL || failure->status == BT_ERR_NOMEM) {
         return;
     }
-    engine_mark_failed(leg->engine, bt_loop_now_ms(leg->exchange->worker->loop),
-                       failure->reason != NULL
-                           ? failure->reason
-                           : bt_status_text(failure->status));
+    engine_mark_lost(leg->engine, bt_loop_now_ms(leg->exchange->worker->loop),
+                     failure);
 }
 
 static void on_failed(void *owner, const struct bt_http_failure *failure)
@@ -119,29 +118,22 @@ void leg_init(struct leg *leg, struct exchange *exchange, enum leg_role role)
     *leg = (struct leg){.exchange = exchange, .role = role};
 }
 
-static char role_letter(enum leg_role role)
-{
-    return role == LEG_PREFILL ? 'p' : 'd';
-}
-
 /* The request's head, in the arena. */
-static struct bt_str write_head(const struct leg *leg,
-                                const struct leg_ask *ask)
+static struct bt_str write_head(const struct leg_ask *ask)
 {
     const struct engine *const engine = ask->engine;
     const struct bt_str host = bt_str_of(engine->url.authority);
-    char tail[128];
+    char tail[64];
     char *text;
     char *at;
-    const int tail_len = snprintf(
-        tail, sizeof(tail),
-        "X-Request-Id: %s-%c%u\r\nContent-Length: %zu\r\n\r\n", ask->inner_id,
-        role_letter(leg->role), leg->number, bt_json_splice_len(ask->body));
+    const int tail_len =
+        snprintf(tail, sizeof(tail), "\r\nContent-Length: %zu\r\n\r\n",
+                 bt_json_splice_len(ask->body));
 
-    text = bt_arena_alloc(ask->arena, ask->target.len + host.len +
-                                          ask->fields.len + engine->key.len +
-                                          ask->authorization.len +
-                                          (size_t)tail_len + 128);
+    text = bt_arena_alloc(ask->arena,
+                          ask->target.len + host.len + ask->fields.len +
+                              engine->key.len + ask->authorization.len +
+                              ask->request_id.len + (size_t)tail_len + 128);
     if (text == NULL) {
         return (struct bt_str){0};
     }
@@ -161,6 +153,8 @@ static struct bt_str write_head(const struct leg *leg,
         bt_str_put(&at, ask->authorization);
         bt_str_put(&at, BT_STR("\r\n"));
     }
+    bt_str_put(&at, BT_STR("X-Request-Id: "));
+    bt_str_put(&at, ask->request_id);
     bt_str_put(&at, bt_str_span(tail, (size_t)tail_len));
     return bt_str_span(text, (size_t)(at - text));
 }
@@ -168,6 +162,8 @@ static struct bt_str write_head(const struct leg *leg,
 enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
 {
     const struct bt_http_call_options options = {.fresh_only = ask->fresh_only};
+    struct bt_http_origin *const origin =
+        worker_origin(ask->worker, ask->engine);
     const size_t max = bt_json_splice_iov_max(ask->body) + 1;
     struct iovec *const iov = bt_arena_alloc(ask->arena, max * sizeof(*iov));
     struct bt_str head;
@@ -187,14 +183,15 @@ enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
     leg->head_us = 0;
     leg->first_us = 0;
     leg->end_us = 0;
-    head = write_head(leg, ask);
-    if (iov == NULL || head.ptr == NULL || ask->body->failed) {
+    head = write_head(ask);
+    if (origin == NULL || iov == NULL || head.ptr == NULL ||
+        ask->body->failed) {
         return BT_ERR_NOMEM;
     }
     iov[0] = bt_str_iov(head);
     count = 1 + bt_json_splice_iov(ask->body, iov + 1);
-    status = bt_http_call_open(ask->worker->origins[ask->engine->id], &options,
-                               iov, (int)count, &EVENTS, leg, &leg->call);
+    status = bt_http_call_open(origin, &options, iov, (int)count, &EVENTS, leg,
+                               &leg->call);
     if (status == BT_OK) {
         take_load(leg);
     }
@@ -206,6 +203,7 @@ void leg_close(struct leg *leg, enum leg_outcome outcome)
     if (leg->call == NULL) {
         return;
     }
+    leg->is_sent = leg_is_sent(leg);
     bt_http_call_close(&leg->call);
     drop_load(leg);
     stats_leg(leg->exchange->worker->metrics, leg->role, outcome);
@@ -214,6 +212,12 @@ void leg_close(struct leg *leg, enum leg_outcome outcome)
 bool leg_is_open(const struct leg *leg)
 {
     return leg->call != NULL;
+}
+
+bool leg_is_sent(const struct leg *leg)
+{
+    return leg->is_sent ||
+           (leg->call != NULL && bt_http_call_is_sent(leg->call));
 }
 
 void leg_pause(struct leg *leg)

@@ -20,9 +20,9 @@ struct leg {
     struct engine *engine;     /* of the current or last call */
     struct bt_http_call *call; /* NULL: not open */
     uint64_t tokens;           /* counted as pending at P */
-    unsigned number;           /* of calls so far: the N of -pN, -dN */
+    unsigned number;           /* of calls so far */
     bool is_counted;           /* in the engine's load */
-    bool is_sent;              /* the last byte was handed to the kernel */
+    bool is_sent;              /* see leg_is_sent */
     bool has_head;
     bool is_whole; /* the answer ended in good order */
     bool is_paused;
@@ -42,7 +42,7 @@ struct leg_ask {
     struct bt_str target;        /* path and query */
     struct bt_str fields;        /* the client's end-to-end fields */
     struct bt_str authorization; /* passed on; empty: none */
-    const char *inner_id;
+    struct bt_str request_id;    /* for the engine */
     const struct bt_json_splice *body;
     bool fresh_only;
 };
@@ -57,6 +57,12 @@ BT_MUST_CHECK enum bt_status leg_open(struct leg *leg,
 /* Ends the call and takes the load off the engine. Fine when not open. */
 void leg_close(struct leg *leg, enum leg_outcome outcome);
 bool leg_is_open(const struct leg *leg);
+/*
+ * Was the last byte of the last call's request handed to the kernel? A fact of
+ * the connection, asked of it: the event XE_SENT can be overtaken by an answer
+ * or a failure, and then never comes.
+ */
+bool leg_is_sent(const struct leg *leg);
 void leg_pause(struct leg *leg);
 void leg_resume(struct leg *leg);
 /* FIN to the engine; its answer is still read. */

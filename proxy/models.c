@@ -289,6 +289,7 @@ static bool ask_open(struct ask *ask, struct models *models,
                      const struct engine *engine)
 {
     const struct bt_http_call_options options = {.fresh_only = false};
+    struct bt_http_origin *const origin = worker_origin(models->worker, engine);
     struct bt_buf *const head = &ask->head;
 
     ask->models = models;
@@ -301,12 +302,12 @@ static bool ask_open(struct ask *ask, struct models *models,
         bt_buf_append(head, BT_STR("\r\n"));
     }
     bt_buf_append(head, BT_STR("\r\n"));
-    if (head->failed) {
+    if (origin == NULL || head->failed) {
         return false;
     }
     ask->iov[0] = (struct iovec){head->data + head->at, head->len};
-    return bt_http_call_open(models->worker->origins[engine->id], &options,
-                             ask->iov, 1, &EVENTS, ask, &ask->call) == BT_OK;
+    return bt_http_call_open(origin, &options, ask->iov, 1, &EVENTS, ask,
+                             &ask->call) == BT_OK;
 }
 
 struct models *models_open(struct worker *worker, struct sink *sink,
@@ -321,7 +322,7 @@ struct models *models_open(struct worker *worker, struct sink *sink,
         return NULL;
     }
     models->asks = calloc(count + 1, sizeof(*models->asks));
-    bt_buf_append(&models->id, id);
+    bt_http_unescape(id, &models->id);
     if (models->asks == NULL || models->id.failed) {
         free(models->asks);
         bt_buf_fini(&models->id);

@@ -21,27 +21,30 @@ struct connector_row {
     const char *ask; /* NULL: made per handoff, or none */
     bool names_host; /* the last two needed, host and port, must be P's */
     const char *needs[NEEDS_MAX]; /* members that must be there */
+    uint64_t lease_ms;            /* as long as its engines keep blocks */
 };
 
 static const struct connector_row ROWS[] = {
-    [CONNECTOR_BATON] = {true, false, NULL, false, {"baton"}},
+    [CONNECTOR_BATON] = {true, false, NULL, false, {"baton"}, 0},
     [CONNECTOR_NIXL] = {true,
                         true,
                         NIXL_ASK,
                         true,
                         {"remote_engine_id", "remote_block_ids", "remote_host",
-                         "remote_port"}},
+                         "remote_port"},
+                        30000},
     [CONNECTOR_MOONCAKE] =
-        {true, true, NIXL_ASK, true, {"remote_host", "remote_port"}},
+        {true, true, NIXL_ASK, true, {"remote_host", "remote_port"}, 480000},
     [CONNECTOR_MOONCAKE_SEQ] =
-        {true, true, NIXL_ASK, true, {"remote_host", "remote_port"}},
+        {true, true, NIXL_ASK, true, {"remote_host", "remote_port"}, 480000},
     [CONNECTOR_TPU] = {true,
                        true,
                        NULL,
                        true,
                        {"uuid", "remote_block_ids", "remote_host",
-                        "remote_port"}},
-    [CONNECTOR_NONE] = {false, true, NULL, false, {NULL}},
+                        "remote_port"},
+                       120000},
+    [CONNECTOR_NONE] = {false, true, NULL, false, {NULL}, 0},
 };
 
 void prefill_handoff_text(struct handoff_id id, char text[33])
@@ -57,6 +60,12 @@ bool prefill_is_asked(int connector)
 bool prefill_is_stock(int connector)
 {
     return ROWS[connector].is_stock;
+}
+
+uint64_t prefill_lease_ms(const struct pool_conf *conf)
+{
+    return conf->handoff.lease_ms > 0 ? conf->handoff.lease_ms
+                                      : ROWS[conf->connector].lease_ms;
 }
 
 struct bt_str prefill_params(int connector, struct bt_arena *arena,

@@ -30,6 +30,9 @@ bool prefill_is_asked(int connector);
 /* Is a handoff of this connector one that only its D can free? */
 bool prefill_is_stock(int connector);
 
+/* How long P keeps the blocks of a stock handoff. */
+uint64_t prefill_lease_ms(const struct pool_conf *conf);
+
 /* The value of kv_transfer_params for P; empty: none is sent. */
 struct bt_str prefill_params(int connector, struct bt_arena *arena,
                              const char *handoff, uint64_t boot);

@@ -3,7 +3,18 @@
  */
 #include "proxy/request.h"
 
+#include "common/utf8.h"
+
 #define SEEN(id) (1ULL << (id))
+
+/*
+ * Names are decoded up to here: no name of the table is so long that, written
+ * in escapes alone, it would be cut.
+ */
+#define RAW_NAME_MAX 512
+/* Containers within each other; each level is read once more. */
+#define CONTAINERS_MAX 8
+#define SHOWN_NAME_MAX 64
 
 /* What a member means. The rows of the P leg's edits come first. */
 enum member {
@@ -31,8 +42,13 @@ enum member {
     MEMBER_PROMPT_LOGPROBS,
     MEMBER_USE_BEAM_SEARCH,
     MEMBER_PROMPT_EMBEDS,
+    MEMBER_TRUNCATE,
     MEMBER_TOOL_CHOICE,
+    /* Where engines look for further parameters, in each other too. */
     MEMBER_EXTRA_BODY,
+    MEMBER_VLLM_XARGS,
+    MEMBER_SAMPLING_PARAMS,
+    MEMBER_EXTRA_ARGS,
     MEMBER_COUNT,
     MEMBER_DISAGG = MEMBER_COUNT, /* disagg_* */
     MEMBER_OTHER,
@@ -68,8 +84,12 @@ static const struct bt_str NAMES[MEMBER_COUNT] = {
     [MEMBER_PROMPT_LOGPROBS] = NAME("prompt_logprobs"),
     [MEMBER_USE_BEAM_SEARCH] = NAME("use_beam_search"),
     [MEMBER_PROMPT_EMBEDS] = NAME("prompt_embeds"),
+    [MEMBER_TRUNCATE] = NAME("truncate_prompt_tokens"),
     [MEMBER_TOOL_CHOICE] = NAME("tool_choice"),
     [MEMBER_EXTRA_BODY] = NAME("extra_body"),
+    [MEMBER_VLLM_XARGS] = NAME("vllm_xargs"),
+    [MEMBER_SAMPLING_PARAMS] = NAME("sampling_params"),
+    [MEMBER_EXTRA_ARGS] = NAME("extra_args"),
 };
 static const struct bt_str DISAGG = NAME("disagg_");
 
@@ -80,7 +100,15 @@ struct walk {
     uint64_t seen;
     bool is_twice;
     struct bt_str twice;
-    struct bt_str private_name;
+    bool is_deep; /* more containers within each other than are read */
+};
+
+/* A member that is walked, and the containers around it. */
+struct place {
+    const struct place *up;
+    enum member member;
+    struct bt_str name; /* as written */
+    unsigned depth;     /* containers around it */
 };
 
 static enum member member_by_name(struct bt_str name)
@@ -94,11 +122,12 @@ static enum member member_by_name(struct bt_str name)
     return bt_str_starts(name, DISAGG) ? MEMBER_DISAGG : MEMBER_OTHER;
 }
 
-/* Decodes a name that has escapes; one too long for the table is no match. */
+/* Decodes a name that has escapes. */
 static enum member member_by_escaped(struct bt_str raw, struct bt_arena *arena)
 {
+    const struct bt_str head = bt_str_cut(raw, RAW_NAME_MAX);
     struct bt_buf name = {0};
-    struct bt_str quoted = bt_arena_printf(arena, "\"%.*s\"", BT_STR_ARG(raw));
+    struct bt_str quoted = bt_arena_printf(arena, "\"%.*s\"", BT_STR_ARG(head));
     enum member member = MEMBER_OTHER;
 
     if (quoted.ptr != NULL) {
@@ -111,8 +140,7 @@ static enum member member_by_escaped(struct bt_str raw, struct bt_arena *arena)
 
 static enum member member_of(struct bt_str raw, struct bt_arena *arena)
 {
-    if (raw.len > 0 && memchr(raw.ptr, '\\', raw.len) != NULL &&
-        raw.len < 512) {
+    if (raw.len > 0 && memchr(raw.ptr, '\\', raw.len) != NULL) {
         return member_by_escaped(raw, arena);
     }
     return member_by_name(raw);
@@ -122,6 +150,11 @@ static bool is_private(enum member member)
 {
     return (member >= MEMBER_KV && member <= MEMBER_BOOTSTRAP_ROOM) ||
            member == MEMBER_DISAGG;
+}
+
+static bool is_container(enum member member)
+{
+    return member >= MEMBER_EXTRA_BODY && member <= MEMBER_EXTRA_ARGS;
 }
 
 static bool is_edited(enum member member)
@@ -252,6 +285,7 @@ enum odd {
     ODD_SEVERAL,  /* anything but one, or null */
     ODD_ON,       /* anything but false or null */
     ODD_NOT_NULL, /* anything but null */
+    ODD_NEGATIVE, /* anything but a count, or null */
 };
 
 struct odd_row {
@@ -266,10 +300,15 @@ static const struct odd_row ODD_ROWS[MEMBER_COUNT] = {
     [MEMBER_PROMPT_LOGPROBS] = {ODD_NOT_NULL, ROUTE_REASON_PROMPT_LOGPROBS},
     [MEMBER_USE_BEAM_SEARCH] = {ODD_ON, ROUTE_REASON_BEAM},
     [MEMBER_PROMPT_EMBEDS] = {ODD_NOT_NULL, ROUTE_REASON_PROMPT_EMBEDS},
+    /* Below zero: as much as the model's length less the limit, which differs
+     * on P. */
+    [MEMBER_TRUNCATE] = {ODD_NEGATIVE, ROUTE_REASON_TRUNCATE},
 };
 
 static bool is_odd(enum odd odd, const struct bt_json_value *value)
 {
+    uint64_t count;
+
     switch (odd) {
     case ODD_NEVER:
         return false;
@@ -279,6 +318,9 @@ static bool is_odd(enum odd odd, const struct bt_json_value *value)
         return is_on(value);
     case ODD_NOT_NULL:
         return value->type != BT_JSON_NULL;
+    case ODD_NEGATIVE:
+        return value->type != BT_JSON_NULL &&
+               bt_json_to_u64(value, &count) != BT_OK;
     }
     return false;
 }
@@ -331,32 +373,72 @@ static void edit_prefill(struct request *request, enum member member,
     }
 }
 
-/* Private members inside a top-level extra_body go. */
-static void edit_inner(struct walk *walk, struct request_edit *edit,
-                       const struct bt_json_member *m)
+/* The names from the top level to this member, joined by dots. */
+static struct bt_str place_path(const struct place *place,
+                                struct bt_arena *arena)
 {
-    struct bt_json_splice *const splice = &edit->splice;
-    struct bt_json_level level;
-    struct bt_json_iter it;
-    struct bt_json_member inner;
+    struct bt_str path = {0};
 
-    bt_json_level_open(&level, m->value.text);
-    bt_json_iter_object(&it, m->value.text);
-    while (bt_json_next_member(&it, &inner)) {
-        if (is_private(member_of(inner.name, walk->arena))) {
-            walk->private_name = inner.name;
-            bt_json_level_drop(&level, splice, &inner);
-        } else {
-            bt_json_level_keep(&level, splice, &inner);
+    for (; place != NULL; place = place->up) {
+        const struct bt_str name =
+            place->member < MEMBER_COUNT
+                ? NAMES[place->member]
+                : bt_str_cut(place->name, SHOWN_NAME_MAX);
+
+        path = bt_arena_printf(arena, "%.*s%s%.*s", BT_STR_ARG(name),
+                               path.len > 0 ? "." : "", BT_STR_ARG(path));
+    }
+    return path;
+}
+
+static void note_private(struct walk *walk, const struct place *place)
+{
+    if (walk->request->private_name.len == 0) {
+        walk->request->private_name = place_path(place, walk->arena);
+    }
+}
+
+/* Private members inside a container go, on both legs. */
+static void edit_inner(struct walk *walk, const struct place *container,
+                       struct bt_str object)
+{
+    struct bt_json_splice *const prefill = &walk->request->prefill.splice;
+    struct bt_json_splice *const decode = &walk->request->decode.splice;
+    struct bt_json_level prefill_level;
+    struct bt_json_level decode_level;
+    struct bt_json_iter it;
+    struct bt_json_member m;
+
+    if (container->depth == CONTAINERS_MAX) {
+        walk->is_deep = true;
+        return;
+    }
+    bt_json_level_open(&prefill_level, object);
+    bt_json_level_open(&decode_level, object);
+    bt_json_iter_object(&it, object);
+    while (bt_json_next_member(&it, &m)) {
+        const struct place place = {container, member_of(m.name, walk->arena),
+                                    m.name, container->depth + 1};
+
+        if (is_private(place.member)) {
+            note_private(walk, &place);
+            bt_json_level_drop(&prefill_level, prefill, &m);
+            bt_json_level_drop(&decode_level, decode, &m);
+            continue;
+        }
+        bt_json_level_keep(&prefill_level, prefill, &m);
+        bt_json_level_keep(&decode_level, decode, &m);
+        if (is_container(place.member) && m.value.type == BT_JSON_OBJECT) {
+            edit_inner(walk, &place, m.value.text);
         }
     }
-    bt_json_level_close(&level, splice, m->end - 1, (struct bt_str){0});
 }
 
 static void read_member(struct walk *walk, const struct bt_json_member *m)
 {
     struct request *const request = walk->request;
     const enum member member = member_of(m->name, walk->arena);
+    const struct place place = {NULL, member, m->name, 0};
     const bool counts_once = is_edited(member) || is_private(member);
 
     if (counts_once && member != MEMBER_DISAGG &&
@@ -369,14 +451,13 @@ static void read_member(struct walk *walk, const struct bt_json_member *m)
     }
     edit_prefill(request, member, m);
     if (is_private(member)) {
-        walk->private_name = m->name;
+        note_private(walk, &place);
         bt_json_level_drop(&request->decode.level, &request->decode.splice, m);
     } else {
         bt_json_level_keep(&request->decode.level, &request->decode.splice, m);
     }
-    if (member == MEMBER_EXTRA_BODY && m->value.type == BT_JSON_OBJECT) {
-        edit_inner(walk, &request->prefill, m);
-        edit_inner(walk, &request->decode, m);
+    if (is_container(member) && m->value.type == BT_JSON_OBJECT) {
+        edit_inner(walk, &place, m->value.text);
     }
     read_fact(walk, member, &m->value);
 }
@@ -418,6 +499,18 @@ static const char *close_of(struct bt_str body)
     return len == 0 ? NULL : body.ptr + len - 1;
 }
 
+/*
+ * Is this ASCII in units of two or four bytes? Some clients send UTF-16, which
+ * JSON between programs may not be (RFC 8259 8.1).
+ */
+static bool is_wide(struct bt_str body)
+{
+    return bt_str_starts(body, BT_STR("\xff\xfe")) ||
+           bt_str_starts(body, BT_STR("\xfe\xff")) ||
+           bt_str_starts(body, BT_STR("\0")) ||
+           (body.len > 1 && body.ptr[1] == '\0');
+}
+
 /* Opens the top levels at the first '{'. */
 static bool levels_open(struct request *request, struct bt_str body)
 {
@@ -443,10 +536,15 @@ enum fault request_read(struct request *request, struct bt_arena *arena,
     struct bt_json_iter it;
     struct bt_json_member member;
 
+    body = bt_utf8_skip_mark(body);
     *detail_p = (struct bt_str){0};
     *request = (struct request){.endpoint = endpoint, .body = body};
     edit_init(&request->prefill, arena, body);
     edit_init(&request->decode, arena, body);
+    if (is_wide(body)) {
+        *detail_p = BT_STR("it is in UTF-16 or UTF-32; send it in UTF-8");
+        return FAULT_BAD_JSON;
+    }
     if (!levels_open(request, body)) {
         *detail_p = BT_STR("no object in it");
         return FAULT_BAD_JSON;
@@ -466,10 +564,15 @@ enum fault request_read(struct request *request, struct bt_arena *arena,
         *detail_p = bt_arena_dup(arena, walk.twice);
         return FAULT_DUPLICATE;
     }
+    if (walk.is_deep) {
+        *detail_p = bt_arena_printf(
+            arena,
+            "more than %d of extra_body, vllm_xargs, sampling_params "
+            "and extra_args within each other",
+            CONTAINERS_MAX);
+        return FAULT_BAD_REQUEST;
+    }
     request->close = close_of(body);
-    request->prefill.count = request->prefill.splice.count;
-    request->decode.count = request->decode.splice.count;
-    request->private_name = bt_arena_dup(arena, walk.private_name);
     add_members(&walk);
     if (arena->failed || request->prefill.splice.failed ||
         request->decode.splice.failed) {
@@ -488,7 +591,6 @@ void request_close_edit(const struct request *request,
                         struct bt_str params)
 {
     const struct bt_str name = BT_STR("\"kv_transfer_params\":");
-    struct bt_json_level level = edit->level;
     struct bt_str members = edit->members;
 
     if (params.len > 0) {
@@ -506,8 +608,7 @@ void request_close_edit(const struct request *request,
         bt_str_put(&at, params);
         members = bt_str_span(text, (size_t)(at - text));
     }
-    edit->splice.count = edit->count;
-    bt_json_level_close(&level, &edit->splice, request->close, members);
+    bt_json_level_close(&edit->level, &edit->splice, request->close, members);
 }
 
 void request_release_edit(const struct request *request,
@@ -518,11 +619,12 @@ void request_release_edit(const struct request *request,
     const struct bt_str invalid = BT_STR("\"max_tokens\":-1");
 
     *edit_p = request->prefill;
+    bt_json_splice_copy(&edit_p->splice, &request->prefill.splice);
     if (is_invalid && bt_str_starts(edit_p->members, limit)) {
         edit_p->members = invalid;
     }
     request_close_edit(request, edit_p, arena, params);
-    if (!is_invalid) {
+    if (!is_invalid || edit_p->splice.failed) {
         return;
     }
     /* An invalid limit is refused by D before admission. */

@@ -24,7 +24,6 @@ enum endpoint {
 struct request_edit {
     struct bt_json_splice splice;
     struct bt_json_level level;
-    size_t count;          /* edits before the level was closed */
     struct bt_str members; /* added to the top level, joined by "," */
 };
 
@@ -34,18 +33,20 @@ struct request {
     const char *close;   /* the top level's '}' */
     struct bt_str model; /* decoded; empty when absent */
     bool stream;
-    struct bt_str private_name; /* a private member that the client sent */
-    bool forces_tool;           /* tool_choice "required" or a named function */
-    enum route_reason reason;   /* ROUTE_REASON_PD, or why D alone */
-    uint64_t text_bytes;        /* of strings in the prompt */
-    uint64_t token_ids;         /* given as numbers */
+    /* the first private member that the client sent: a.b.name, or empty */
+    struct bt_str private_name;
+    bool forces_tool;         /* tool_choice "required" or a named function */
+    enum route_reason reason; /* ROUTE_REASON_PD, or why D alone */
+    uint64_t text_bytes;      /* of strings in the prompt */
+    uint64_t token_ids;       /* given as numbers */
     struct request_edit prefill;
     struct request_edit decode;
 };
 
 /*
- * Reads `body` (borrowed for the request's life; edits live in the arena).
- * On a fault detail_p gets a text in the arena or an empty one.
+ * Reads `body` (borrowed for the request's life; edits live in the arena). A
+ * byte order mark in front is left out, as not every engine takes it. On a
+ * fault detail_p gets a text in the arena or an empty one.
  */
 enum fault request_read(struct request *request, struct bt_arena *arena,
                         enum endpoint endpoint, struct bt_str body,
@@ -56,13 +57,16 @@ bool request_has_private(const struct request *request);
 
 /*
  * Closes a leg's edits with `params` as the value of kv_transfer_params
- * (empty: none is added). May be called again with another text.
+ * (empty: none is added). Called again, the new text replaces the old one.
  */
 void request_close_edit(const struct request *request,
                         struct request_edit *edit, struct bt_arena *arena,
                         struct bt_str params);
 
-/* A stock release: the P leg's limits and no stream, with D's params. */
+/*
+ * A stock release: the P leg's limits and no stream, with D's params. The P
+ * leg's own edits stay as they are.
+ */
 void request_release_edit(const struct request *request,
                           struct request_edit *edit_p, struct bt_arena *arena,
                           struct bt_str params, bool is_invalid);

@@ -26,7 +26,7 @@ static uint64_t load_of(const atomic_ullong *value)
 static bool is_avoided(const struct route_ask *ask, const struct engine *engine)
 {
     for (size_t i = 0; i < ask->avoid_count; i++) {
-        if (ask->avoid[i] == engine) {
+        if (ask->avoid[i] == engine || ask->avoid[i]->twin == engine) {
             return true;
         }
     }
@@ -76,7 +76,13 @@ static bool has_room(const struct search *search, const struct engine *engine)
 
 static bool is_paired(const struct engine *prefill, const struct engine *decode)
 {
-    if (prefill == NULL || prefill->pool->conf->connector != CONNECTOR_BATON) {
+    if (prefill == NULL) {
+        return true;
+    }
+    if (prefill->twin == decode) {
+        return false; /* no engine hands over to itself */
+    }
+    if (prefill->pool->conf->connector != CONNECTOR_BATON) {
         return true;
     }
     return decode->pair_ready != NULL &&
@@ -90,24 +96,30 @@ static bool is_linked(const struct engine *engine)
            atomic_load_explicit(&engine->is_linked, memory_order_relaxed);
 }
 
-/*
- * Is there a D for this P? With no usable one left, a failed one that is
- * linked counts: that is where the request will be tried. Not so for a stock
- * connector: if that D is gone, nobody can tell P to free its blocks.
- */
-static bool has_pair(const struct pool *pool, const struct engine *prefill)
+/* Failed, but there is something to be tried. */
+static bool may_be_tried(const struct engine *engine)
 {
-    const bool is_baton = pool->conf->connector == CONNECTOR_BATON;
+    return is_linked(engine) && engine_addrs(engine) != NULL &&
+           load_of(&engine->failed_at_ms) != 0;
+}
+
+/*
+ * Is there a D for this P? With no usable one left, a failed one counts: that
+ * is where the request will be tried.
+ */
+static bool has_pair(const struct search *search, const struct engine *prefill)
+{
+    const struct pool *const pool = search->ask->pool;
     bool has_usable = false;
     bool has_failed = false;
 
     for (size_t i = 0; i < pool->decode_count; i++) {
         const struct engine *const decode = pool->decode[i];
-        const bool is_pair = is_paired(prefill, decode);
+        const bool is_pair =
+            is_paired(prefill, decode) && !is_avoided(search->ask, decode);
 
         if (!engine_is_usable(decode)) {
-            has_failed =
-                has_failed || (is_baton && is_pair && is_linked(decode));
+            has_failed = has_failed || (is_pair && may_be_tried(decode));
             continue;
         }
         if (is_pair) {
@@ -125,7 +137,7 @@ static bool pairs_up(const struct search *search, const struct engine *engine)
     if (!ask->wants_prefill) {
         return true;
     }
-    return search->role == ENGINE_PREFILL ? has_pair(ask->pool, engine)
+    return search->role == ENGINE_PREFILL ? has_pair(search, engine)
                                           : is_paired(ask->prefill, engine);
 }
 
@@ -154,8 +166,7 @@ static struct engine *last_resort(const struct search *search)
     for (size_t i = 0; i < search->count; i++) {
         struct engine *const engine = search->engines[i];
 
-        if (is_linked(engine) && !is_avoided(search->ask, engine) &&
-            load_of(&engine->failed_at_ms) != 0 &&
+        if (may_be_tried(engine) && !is_avoided(search->ask, engine) &&
             (!search->ask->wants_prefill || search->role == ENGINE_PREFILL ||
              is_paired(search->ask->prefill, engine)) &&
             is_usable_or_failed_longer(engine, best)) {
@@ -189,10 +200,15 @@ static uint64_t step_of(uint64_t cycle)
 
 /*
  * Whose turn it is: in a cycle as long as the sum of all weights each engine
- * has as many turns as its weight, and seldom several in a row.
+ * has as many turns as its weight, and seldom several in a row. Each cycle of
+ * D begins one place further than the last: else two sides of equal size would
+ * keep step, and each P would meet the same D for ever.
  */
 static size_t first_of(const struct search *search)
 {
+    const bool is_decode = search->role == ENGINE_DECODE;
+    const uint64_t turn =
+        is_decode ? search->ask->decode_turn : search->ask->prefill_turn;
     uint64_t cycle = 0;
     uint64_t point;
     size_t i = 0;
@@ -200,10 +216,11 @@ static size_t first_of(const struct search *search)
     for (size_t k = 0; k < search->count; k++) {
         cycle += (uint64_t)search->engines[k]->conf->weight;
     }
+    point = (is_decode ? turn + turn / cycle : turn) % cycle;
     if (cycle <= search->count) {
-        return search->ask->turn % search->count;
+        return point;
     }
-    point = search->ask->turn % cycle * step_of(cycle) % cycle;
+    point = point * step_of(cycle) % cycle;
     while (point >= (uint64_t)search->engines[i]->conf->weight) {
         point -= (uint64_t)search->engines[i]->conf->weight;
         i++;
@@ -238,15 +255,51 @@ static struct engine *find(const struct search *search, bool *full_p)
     return is_full ? NULL : last_resort(search);
 }
 
-static enum route_verdict nothing_found(const struct search *search)
+static bool may_serve(const struct search *search, const struct engine *engine)
 {
-    for (size_t i = 0; i < search->count; i++) {
-        if (!is_avoided(search->ask, search->engines[i]) &&
-            engine_is_usable(search->engines[i])) {
-            return ROUTE_NO_PAIR;
+    return !is_avoided(search->ask, engine) && engine_is_usable(engine);
+}
+
+static bool any_may_serve(const struct search *search,
+                          struct engine *const *engines, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (may_serve(search, engines[i])) {
+            return true;
         }
     }
-    return search->role == ENGINE_PREFILL ? ROUTE_NO_PREFILL : ROUTE_NO_DECODE;
+    return false;
+}
+
+/* Is there an engine that would be both P and D of this request? */
+static bool has_twin(const struct search *search)
+{
+    const struct pool *const pool = search->ask->pool;
+
+    for (size_t i = 0; i < pool->prefill_count; i++) {
+        const struct engine *const prefill = pool->prefill[i];
+
+        if (prefill->twin != NULL && may_serve(search, prefill) &&
+            may_serve(search, prefill->twin)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum route_verdict nothing_found(const struct search *search)
+{
+    const struct pool *const pool = search->ask->pool;
+    const bool is_prefill = search->role == ENGINE_PREFILL;
+
+    if (is_prefill &&
+        !any_may_serve(search, pool->prefill, pool->prefill_count)) {
+        return ROUTE_NO_PREFILL;
+    }
+    if (!any_may_serve(search, pool->decode, pool->decode_count)) {
+        return ROUTE_NO_DECODE;
+    }
+    return is_prefill && has_twin(search) ? ROUTE_SAME_ENGINE : ROUTE_NO_PAIR;
 }
 
 static enum route_verdict pick_side(const struct search *search,

@@ -14,7 +14,8 @@ enum route_verdict {
     ROUTE_WAIT,       /* usable engines exist, none has room now */
     ROUTE_NO_PREFILL, /* none left to try */
     ROUTE_NO_DECODE,
-    ROUTE_NO_PAIR, /* usable ones exist, but no two are introduced */
+    ROUTE_NO_PAIR,     /* usable ones exist, but no two are introduced */
+    ROUTE_SAME_ENGINE, /* the usable P and D are one and the same engine */
 };
 
 struct route_ask {
@@ -22,7 +23,9 @@ struct route_ask {
     bool wants_prefill;
     const struct engine *prefill; /* given: choose D for this P */
     uint64_t tokens;              /* estimate of the prompt */
-    uint64_t turn;                /* of the round robin */
+    /* Of each side's round robin; a request keeps its turns for life. */
+    uint64_t prefill_turn;
+    uint64_t decode_turn;
     /* Engines that failed this request. */
     const struct engine *const *avoid;
     size_t avoid_count;

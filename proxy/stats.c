@@ -19,10 +19,12 @@ const char *const route_reason_names[ROUTE_REASON_COUNT] = {
     [ROUTE_REASON_PROMPT_LOGPROBS] = "prompt_logprobs",
     [ROUTE_REASON_BEAM] = "beam_search",
     [ROUTE_REASON_PROMPT_EMBEDS] = "prompt_embeds",
+    [ROUTE_REASON_TRUNCATE] = "truncate_prompt_tokens",
     [ROUTE_REASON_SHORT] = "short_prompt",
     [ROUTE_REASON_TOOL_CHOICE] = "p_tool_choice",
     [ROUTE_REASON_NO_HANDOFF] = "no_handoff",
     [ROUTE_REASON_LOCAL] = "p_failed",
+    [ROUTE_REASON_SAME_ENGINE] = "same_engine",
 };
 
 const char *const leg_role_names[LEG_ROLE_COUNT] = {

@@ -26,10 +26,12 @@ enum route_reason {
     ROUTE_REASON_PROMPT_LOGPROBS,
     ROUTE_REASON_BEAM,
     ROUTE_REASON_PROMPT_EMBEDS,
+    ROUTE_REASON_TRUNCATE,
     ROUTE_REASON_SHORT,
     ROUTE_REASON_TOOL_CHOICE,
     ROUTE_REASON_NO_HANDOFF,
     ROUTE_REASON_LOCAL, /* handoff.on_failure: local */
+    ROUTE_REASON_SAME_ENGINE, /* one engine is P and D */
     ROUTE_REASON_COUNT
 };
 extern const char *const route_reason_names[ROUTE_REASON_COUNT];

@@ -100,6 +100,43 @@ uint64_t worker_estimate_tokens(const struct worker *worker,
     return ids + bytes * TOKEN_UNIT / worker->bytes_per_token[pool->id];
 }
 
+/* --- engines --- */
+
+struct bt_http_origin *worker_origin(struct worker *worker,
+                                     const struct engine *engine)
+{
+    struct bt_http_origin **const origin = &worker->origins[engine->id];
+    const struct bt_addrs *addrs;
+
+    if (*origin != NULL) {
+        return *origin;
+    }
+    addrs = engine_addrs(engine);
+    if (addrs == NULL || bt_http_origin_open(worker->pool, addrs->items,
+                                             addrs->count, origin) != BT_OK) {
+        *origin = NULL;
+    }
+    return *origin;
+}
+
+static void engine_lost(struct worker *worker, const struct engine *engine)
+{
+    if (!engine_has_stand_in(engine)) {
+        return; /* it may yet answer, and nobody else would */
+    }
+    for (size_t i = 0; i < WORKER_BUCKETS; i++) {
+        struct exchange *x = worker->buckets[i];
+
+        /* One that ends stays in memory, and in its chain, for this turn. */
+        while (x != NULL) {
+            struct exchange *const next = x->bucket_next;
+
+            exchange_engine_lost(x, engine);
+            x = next;
+        }
+    }
+}
+
 /* --- the admission queue --- */
 
 void worker_enqueue(struct worker *worker, struct exchange *x)
@@ -108,7 +145,7 @@ void worker_enqueue(struct worker *worker, struct exchange *x)
         return;
     }
     x->is_queued = true;
-    x->queued_us = bt_clock_us();
+    x->queue_begun_us = bt_clock_us();
     x->queue_prev = worker->queue_last;
     x->queue_next = NULL;
     if (worker->queue_last != NULL) {
@@ -118,21 +155,23 @@ void worker_enqueue(struct worker *worker, struct exchange *x)
     }
     worker->queue_last = x;
     worker->queue_count++;
+    atomic_fetch_add(&worker->program->queued, 1);
     stats_add(worker->metrics, STAT_QUEUED, 1);
     bt_timer_set(&worker->queue_timer, QUEUE_LOOK_MS);
-    if (x->pool->conf->connector == CONNECTOR_BATON) {
-        control_want_room(worker->program->control, worker->mailbox);
-    }
+    control_want_room(worker->program->control, worker->mailbox);
 }
 
 void worker_dequeue(struct worker *worker, struct exchange *x)
 {
+    uint64_t waited;
+
     if (!x->is_queued) {
         return;
     }
     x->is_queued = false;
-    x->queued_us = bt_clock_us() - x->queued_us;
-    stats_time(worker->metrics, STAT_QUEUE_TIME, x->queued_us);
+    waited = bt_clock_us() - x->queue_begun_us;
+    x->queued_us += waited;
+    stats_time(worker->metrics, STAT_QUEUE_TIME, waited);
     if (x->queue_prev != NULL) {
         x->queue_prev->queue_next = x->queue_next;
     } else {
@@ -144,16 +183,30 @@ void worker_dequeue(struct worker *worker, struct exchange *x)
         worker->queue_last = x->queue_prev;
     }
     worker->queue_count--;
+    atomic_fetch_sub(&worker->program->queued, 1);
     stats_add(worker->metrics, STAT_QUEUED, -1);
 }
 
 /*
- * Who wait for the same: a pool's requests that need P, or D alone. One that
- * has no room keeps back its own lane only.
+ * Who wait for the same: a pool's requests that need P and D, D alone, or a D
+ * for a handoff that P has answered. One that has no room keeps back its own
+ * lane only.
  */
+enum lane {
+    LANE_ALONE,
+    LANE_PD,
+    LANE_HANDOFF,
+    LANE_COUNT
+};
+
 static size_t lane_of(const struct exchange *x)
 {
-    return 2 * (size_t)x->pool->id + (x->reason == ROUTE_REASON_PD ? 1 : 0);
+    enum lane lane = LANE_ALONE;
+
+    if (x->reason == ROUTE_REASON_PD) {
+        lane = x->params.len > 0 ? LANE_HANDOFF : LANE_PD;
+    }
+    return LANE_COUNT * (size_t)x->pool->id + lane;
 }
 
 bool worker_is_behind(const struct worker *worker, const struct exchange *x)
@@ -192,6 +245,24 @@ static void on_queue_due(struct bt_timer *timer)
     worker_admit(bt_container_of(timer, struct worker, queue_timer));
 }
 
+static void on_queue_wake(struct bt_deferred *deferred)
+{
+    worker_admit(bt_container_of(deferred, struct worker, queue_wake));
+}
+
+void worker_has_room(struct worker *worker)
+{
+    const size_t queued =
+        atomic_load_explicit(&worker->program->queued, memory_order_relaxed);
+
+    if (worker->queue_count > 0) {
+        bt_loop_defer(worker->loop, &worker->queue_wake);
+    }
+    if (queued > worker->queue_count) {
+        control_tell_room(worker->program->control);
+    }
+}
+
 /* --- mail --- */
 
 static struct exchange *find_exchange(struct worker *worker, uint64_t id)
@@ -212,6 +283,11 @@ static void on_mail(void *owner, struct bt_mail *mail)
 
     if (news->kind == NEWS_ROOM) {
         worker_admit(worker);
+        if (worker->queue_count > 0) {
+            control_want_room(worker->program->control, worker->mailbox);
+        }
+    } else if (news->kind == NEWS_ENGINE_LOST) {
+        engine_lost(worker, news->engine);
     } else {
         struct exchange *const x = find_exchange(worker, news->exchange);
         const struct exchange_event event = {.kind = XE_NEWS, .news = news};
@@ -377,14 +453,14 @@ static void set_conn_options(struct worker *worker)
         .body_timeout_ms = config->timeouts.body,
         .write_timeout_ms = config->timeouts.write,
         .keep_alive_ms = config->timeouts.keep_alive,
+        .adds_date = true,
         .half_close_is_gone = config->client.half_close == HALF_CLOSE_LEAVE,
     };
 }
 
-static enum bt_status open_origins(struct worker *worker)
+static enum bt_status open_pool(struct worker *worker)
 {
     const struct config *const config = worker->config;
-    struct registry *const registry = worker->program->registry;
     const struct bt_http_pool_options options = {
         .parse = worker->conn_options.parse,
         .idle_max = IDLE_CONNECTIONS,
@@ -392,14 +468,8 @@ static enum bt_status open_origins(struct worker *worker)
         .connect_ms = config->timeouts.connect,
         .high_water = (size_t)config->limits.stream_buffer,
     };
-    enum bt_status status =
-        bt_http_pool_open(worker->loop, &options, &worker->pool);
 
-    for (size_t i = 0; i < registry->engine_count && status == BT_OK; i++) {
-        status = bt_http_origin_open(worker->pool, &registry->engines[i].addr,
-                                     &worker->origins[i]);
-    }
-    return status;
+    return bt_http_pool_open(worker->loop, &options, &worker->pool);
 }
 
 static bool make_tables(struct worker *worker)
@@ -409,16 +479,20 @@ static bool make_tables(struct worker *worker)
     worker->origins =
         calloc(registry->engine_count + 1, sizeof(*worker->origins));
     worker->lanes =
-        calloc(2 * registry->pool_count + 1, sizeof(*worker->lanes));
+        calloc(LANE_COUNT * registry->pool_count + 1, sizeof(*worker->lanes));
+    worker->turns = calloc(registry->pool_count + 1, sizeof(*worker->turns));
     worker->budgets =
         calloc(registry->pool_count + 1, sizeof(*worker->budgets));
     worker->bytes_per_token =
         calloc(registry->pool_count + 1, sizeof(*worker->bytes_per_token));
     if (worker->origins == NULL || worker->lanes == NULL ||
-        worker->budgets == NULL || worker->bytes_per_token == NULL) {
+        worker->turns == NULL || worker->budgets == NULL ||
+        worker->bytes_per_token == NULL) {
         return false;
     }
     for (size_t i = 0; i < registry->pool_count; i++) {
+        worker->turns[i].prefill = worker_random(worker);
+        worker->turns[i].decode = worker_random(worker);
         worker->budgets[i] = BUDGET_MAX;
         worker->bytes_per_token[i] = TOKEN_START;
     }
@@ -433,6 +507,7 @@ static enum bt_status build(struct worker *worker)
         return status;
     }
     bt_timer_init(&worker->queue_timer, worker->loop, on_queue_due);
+    worker->queue_wake.on_run = on_queue_wake;
     bt_timer_init(&worker->drain_timer, worker->loop, on_drain_due);
     if (!make_tables(worker)) {
         return BT_ERR_NOMEM;
@@ -446,7 +521,7 @@ static enum bt_status build(struct worker *worker)
         status = access_log_open(worker->loop, worker->program->access_fd,
                                  worker->metrics, &worker->access_log);
     }
-    return status == BT_OK ? open_origins(worker) : status;
+    return status == BT_OK ? open_pool(worker) : status;
 }
 
 enum bt_status worker_open(struct program *program, unsigned id, const int *fds,
@@ -465,6 +540,9 @@ enum bt_status worker_open(struct program *program, unsigned id, const int *fds,
         worker->metrics = metrics;
         set_conn_options(worker);
         status = build(worker);
+    }
+    if (status == BT_OK && program->control != NULL) {
+        control_add_worker(program->control, worker->mailbox);
     }
     while (taken < fd_count && status == BT_OK) {
         status = listener_open(worker, fds[taken++]);
@@ -496,6 +574,7 @@ void worker_close(struct worker **worker)
         bt_loop_turn(dead->loop, 0);
         access_log_close(&dead->access_log);
         bt_timer_clear(&dead->queue_timer);
+        bt_deferred_clear(&dead->queue_wake);
         bt_timer_clear(&dead->drain_timer);
         if (dead->program->control != NULL) {
             control_forget_worker(dead->program->control, dead->mailbox);
@@ -512,6 +591,7 @@ void worker_close(struct worker **worker)
     bt_loop_close(&dead->loop);
     free(dead->origins);
     free(dead->lanes);
+    free(dead->turns);
     free(dead->budgets);
     free(dead->bytes_per_token);
     free(box_of(dead));

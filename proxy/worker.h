@@ -33,12 +33,22 @@ struct program {
     uint64_t boot;
     int access_fd;          /* -1: no access log */
     size_t connections_max; /* clients of one worker; 0: no limit */
+    atomic_size_t queued;   /* requests that wait, of all workers */
     atomic_bool is_draining;
     atomic_ullong body_bytes;   /* of all request bodies */
     struct bt_mailbox *mailbox; /* of the main thread: workers that ended */
 };
 
 #define WORKER_BUCKETS 4096 /* a power of two */
+
+/*
+ * Whose turn is next on each side of a pool. They begin anywhere: workers and
+ * proxies that begin alike would send their first requests to one engine.
+ */
+struct worker_turns {
+    uint64_t prefill;
+    uint64_t decode;
+};
 
 struct worker {
     struct program *program;
@@ -51,7 +61,7 @@ struct worker {
     struct bt_metrics *metrics;
     struct access_log *access_log;
     struct bt_http_pool *pool;
-    struct bt_http_origin **origins; /* by engine id */
+    struct bt_http_origin **origins; /* by engine id; NULL: not needed yet */
     struct listener *listeners;
     struct client *clients;
     size_t client_count;
@@ -66,11 +76,12 @@ struct worker {
     uint64_t queue_look; /* the present one */
     struct bt_timer queue_timer;
     struct bt_timer drain_timer;
+    struct bt_deferred queue_wake;
     uint64_t next_exchange;
-    uint64_t turn;
-    int64_t *budgets;          /* by pool, in hundredths of a call */
-    uint64_t *bytes_per_token; /* by pool, in 1/256 */
-    uint64_t random[32];       /* 256 bytes: see worker_random */
+    struct worker_turns *turns; /* by pool */
+    int64_t *budgets;           /* by pool, in hundredths of a call */
+    uint64_t *bytes_per_token;  /* by pool, in 1/256 */
+    uint64_t random[32];        /* 256 bytes: see worker_random */
     size_t random_left;
     bool is_draining;
     struct bt_http_conn_options conn_options;
@@ -105,6 +116,12 @@ void worker_learn_tokens(struct worker *worker, const struct pool *pool,
 uint64_t worker_estimate_tokens(const struct worker *worker,
                                 const struct pool *pool, uint64_t bytes,
                                 uint64_t ids);
+/*
+ * The connections to an engine. NULL while its name has no address, and when
+ * memory is out.
+ */
+struct bt_http_origin *worker_origin(struct worker *worker,
+                                     const struct engine *engine);
 /* The admission queue. */
 void worker_enqueue(struct worker *worker, struct exchange *x);
 void worker_dequeue(struct worker *worker, struct exchange *x);
@@ -112,6 +129,8 @@ void worker_dequeue(struct worker *worker, struct exchange *x);
 bool worker_is_behind(const struct worker *worker, const struct exchange *x);
 /* Lets waiting exchanges look again, first come, first served. */
 void worker_admit(struct worker *worker);
+/* A leg ended: who waits, here or on another worker, looks again soon. */
+void worker_has_room(struct worker *worker);
 /* Something ended: is the drained worker empty now? */
 void worker_check_idle(struct worker *worker);
 

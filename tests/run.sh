@@ -283,6 +283,12 @@ suite_vllm() {
         failed=$((failed + 1))
         return 1
     fi
+    if [[ ! -x $test_python ]]; then
+        echo "no vLLM: $test_python is missing; run without --no-install," \
+            "or deploy/vllm.sh install tests" >&2
+        failed=$((failed + 1))
+        return 1
+    fi
     part "vllm" flows release "${BATON_PATIENCE:-2}" -c tests/vllm/pytest.ini \
         tests/vllm --timeout 1500 "$@"
 }

@@ -11,6 +11,7 @@
 #include "agent/engine/options.h"
 #include "common/log.h"
 #include "common/process.h"
+#include "common/utf8.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -20,7 +21,7 @@
 #include <unistd.h>
 
 #define PROGRAM  "baton-engine"
-#define KEY_MAX  4096
+#define KEY_MAX  4096 /* as the proxies have it */
 #define EXIT_BAD 2
 
 struct engine {
@@ -33,11 +34,12 @@ struct engine {
     struct handoff *handoff;
     struct exchange_env env;
     struct api *api;
-    struct bt_watch *signals[3];
-    int listener; /* -1: none, or the api's */
+    struct bt_watch *signals[4];
+    struct bt_log_file log; /* stderr */
+    int listener;           /* -1: none, or the api's */
     char address[BT_ADDR_TEXT_MAX];
     char url[BT_ADDR_TEXT_MAX + 8];
-    char key[KEY_MAX];
+    char key[KEY_MAX + 8]; /* and the end of its line */
     size_t key_length;
 };
 
@@ -86,11 +88,11 @@ static int read_key(struct engine *engine)
         engine->key[0] = '\0';
     }
     (void)fclose(file);
-    if (strlen(engine->key) == KEY_MAX - 1) {
-        return misused("--key-file",
-                       "its first line is longer than 4,094 bytes");
+    if (strlen(engine->key) == sizeof(engine->key) - 1) {
+        return misused("--key-file", "the key in its first line is too long");
     }
-    key = bt_str_trim(bt_str_span(engine->key, strcspn(engine->key, "\r\n")));
+    key = bt_str_span(engine->key, strcspn(engine->key, "\r\n"));
+    key = bt_str_trim(bt_utf8_skip_mark(key));
     memmove(engine->key, key.ptr, key.len);
     engine->key_length = key.len;
     if (key.len == 0) {
@@ -278,8 +280,8 @@ static void on_signal(void *owner, int number)
 {
     struct engine *const engine = owner;
 
-    if (number == SIGHUP) {
-        bt_log(BT_LOG_INFO, NULL, "a hang-up changes nothing");
+    if (number == SIGHUP || number == SIGUSR1) {
+        (void)bt_log_file_reopen(&engine->log);
         return;
     }
     bt_log(BT_LOG_INFO, NULL, "ends upon signal %d", number);
@@ -288,9 +290,10 @@ static void on_signal(void *owner, int number)
 
 static int open_loop(struct engine *engine)
 {
-    static const int SIGNALS[] = {SIGTERM, SIGINT, SIGHUP};
+    static const int SIGNALS[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     enum bt_status status = bt_loop_open(&engine->loop);
 
+    bt_log_file_note(&engine->log, STDERR_FILENO, NULL);
     for (size_t i = 0; i < BT_ARRAY_LEN(SIGNALS) && status == BT_OK; i++) {
         status = bt_signal_open(engine->loop, SIGNALS[i], on_signal, engine,
                                 &engine->signals[i]);
@@ -348,6 +351,7 @@ static void stop(struct engine *engine)
     }
     bt_loop_close(&engine->loop);
     kv_close(&engine->kv);
+    bt_log_file_forget(&engine->log);
     explicit_bzero(engine->key, sizeof(engine->key));
 }
 

@@ -3,24 +3,29 @@
     cluster ── owns ──► Proxy, Engine…   (each a Process with its log)
 
 Every process binds 127.0.0.1, is started by the test and ended by it, by pid.
-Ports are taken below the range from which the kernel picks ports for outgoing
-connections, so that a chosen port stays free between choosing and binding.
+Its ports are the kernel's choice and held for it from before its first start to
+the cluster's end, so that no neighbour takes one between choosing and binding,
+or while a program is down. Links may name them before anybody listens there.
 """
 import contextlib
 import http.client
 import json
 import os
 import pathlib
-import random
 import re
 import secrets
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "deploy"))
+
+import ports  # noqa: E402
+
 BUILD = pathlib.Path(os.environ.get("BATON_BUILD", ROOT / "build" / "release"))
 if not BUILD.is_absolute():
     BUILD = ROOT / BUILD
@@ -40,15 +45,13 @@ def tolerant_of_libfabric():
     return {"LSAN_OPTIONS": with_file("LSAN_OPTIONS", "libfabric.supp"), "TSAN_OPTIONS": with_file("TSAN_OPTIONS", "libfabric.tsan")}
 
 
+held_ports = []
+
+
 def free_port():
-    while True:
-        port = random.randrange(20000, 32000)
-        with socket.socket() as s:
-            try:
-                s.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
+    """A port that stays the tests' until they end; a cluster's own are given back with it."""
+    held_ports.append(ports.Held())
+    return held_ports[-1].port
 
 
 def eventually(check, within, what):
@@ -61,6 +64,11 @@ def eventually(check, within, what):
             return value
         assert time.monotonic() < end, "not within %.1f s: %s" % (within * PATIENCE, what)
         pause.wait(0.02)
+
+
+def window_ms(quiet):
+    """A delay in which the test must act: it stretches as deadlines do."""
+    return int(quiet * PATIENCE)
 
 
 class Process:
@@ -165,8 +173,8 @@ def metric(text, name, **labels):
 
 
 class Engine(Process):
-    def __init__(self, cluster, role, extra=(), port=None):
-        self.port = port or free_port()
+    def __init__(self, cluster, role, extra=()):
+        self.port = cluster.hold_port()
         self.role = role
         self.url = "http://127.0.0.1:%d" % self.port
         argv = [ENGINE, "--listen", "127.0.0.1:%d" % self.port, "--role", role, *cluster.agent_flags(), *cluster.engine_flags, *extra]
@@ -205,19 +213,19 @@ class Engine(Process):
 
 
 class Proxy(Process):
-    def __init__(self, cluster, extra=()):
+    def __init__(self, cluster, extra=(), agents=None):
         self.cluster = cluster
-        self.port, self.admin = free_port(), free_port()
+        self.port, self.admin = cluster.hold_port(), cluster.hold_port()
         self.extra = list(extra)
         argv = [PROXY, "--listen", "127.0.0.1:%d" % self.port, "--admin", "127.0.0.1:%d" % self.admin, "--connector", cluster.connector]
         if cluster.connector == "baton":
-            argv += ["--agents", cluster.agents, "--agent-key", cluster.key_file]
+            argv += ["--agents", agents or cluster.agents, "--agent-key", cluster.key_file]
         for e in cluster.prefill:
             argv += ["--prefill", e if isinstance(e, str) else e.url]
         for e in cluster.decode:
             argv += ["--decode", e if isinstance(e, str) else e.url]
         argv += ["--workers", WORKERS] if WORKERS and "--workers" not in self.extra else []
-        super().__init__("proxy", argv + self.extra, cluster.folder / ("proxy-%d.log" % self.port))
+        super().__init__("proxy-%d" % self.port, argv + self.extra, cluster.folder / ("proxy-%d.log" % self.port))
 
     def wait_routable(self, within=20):
         """Ready: a P and a D are usable together."""
@@ -268,7 +276,8 @@ class Cluster:
     def __init__(self, folder, connector="baton", prefill=1, decode=1, engine_flags=(), proxy_flags=(), prefill_flags=(), decode_flags=()):
         self.folder, self.connector = folder, connector
         self.engine_flags = ["--admin-faults", *engine_flags]
-        self.agents = "127.0.0.1:%d" % free_port()
+        self.held_ports = []
+        self.agents = "127.0.0.1:%d" % self.hold_port()
         self.key_file = folder / "agent.key"
         self.key_file.write_text(secrets.token_hex(32) + "\n")
         self.key_file.chmod(0o600)
@@ -277,6 +286,10 @@ class Cluster:
         self.decode = [self.add(Engine(self, "decode", decode_flags)) for _ in range(decode)]
         self.proxy_flags = list(proxy_flags)
         self.proxy = None
+
+    def hold_port(self):
+        self.held_ports.append(ports.Held())
+        return self.held_ports[-1].port
 
     def add(self, process):
         self.everything.append(process)
@@ -315,6 +328,8 @@ class Cluster:
 
     def end(self):
         said = [s for s in (p.end() for p in reversed(self.everything)) if s]
+        for held in self.held_ports:
+            held.close()
         assert not said, "\n".join(said)
 
 

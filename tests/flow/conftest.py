@@ -68,11 +68,11 @@ def stock(tmp_path):
     import stub
     made = []
 
-    def make(**options):
+    def make(start=True, **options):
         folder = tmp_path / ("stock-%d" % len(made))
         folder.mkdir()
         made.append(stub.StockCluster(folder, **options))
-        return made[-1].start()
+        return made[-1].start() if start else made[-1]
 
     yield make
     for one in made:

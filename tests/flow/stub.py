@@ -4,6 +4,7 @@
 """
 import contextlib
 import http.server
+import itertools
 import json
 import threading
 
@@ -21,6 +22,10 @@ class Request:
 
     def parsed(self):
         return json.loads(self.body)
+
+    def handoff(self):
+        """The engine id of the handoff that reached a decode engine."""
+        return self.parsed()["kv_transfer_params"]["remote_engine_id"]
 
     def whole(self, body, status=200):
         data = body if isinstance(body, bytes) else body.encode() if isinstance(body, str) else json.dumps(body).encode()
@@ -63,11 +68,26 @@ def prefill_answer(request):
     request.whole(json.dumps(completion("x"))[:-1] + ', "kv_transfer_params": ' + HANDOFF + "}")
 
 
+def numbered_prefill(name="e"):
+    """A prefill script whose handoffs differ: their engine ids end in 0, 1, …"""
+    numbers = itertools.count()
+
+    def script(request):
+        handoff = HANDOFF.replace("e-1", "%s-%d" % (name, next(numbers)))
+        request.whole(json.dumps(completion("x"))[:-1] + ', "kv_transfer_params": ' + handoff + "}")
+    return script
+
+
 def decode_answer(request):
     if request.parsed().get("stream"):
         request.events([completion("he"), completion("llo"), "[DONE]"])
     else:
         request.whole(dict(completion(), kv_transfer_params=None))
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 512  # a SYN that finds no room comes again a second later
 
 
 class Stub:
@@ -92,8 +112,7 @@ class Stub:
                 with contextlib.suppress(ConnectionError):
                     stub.script(request)
 
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
+        self.server = Server(("127.0.0.1", 0), Handler)
         self.port = self.server.server_address[1]
         self.url = "http://127.0.0.1:%d" % self.port
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)

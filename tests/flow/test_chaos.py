@@ -1,78 +1,11 @@
 """Engines and the proxy killed, ended and stopped at random under load: right text or a clean error, and nothing left behind."""
-import collections
-import http.client
-import json
 import random
 import threading
 
 import pytest
 
 import cluster as c
-
-CLIENTS, TOKENS = 8, 16
-PROMPTS = ["p%d " % i + "abcdefgh " * n for i, n in enumerate([1, 5, 40, 160, 400])]
-GONE = (ConnectionError, http.client.HTTPException)
-
-
-class Load:
-    """Clients that ask for ever and check every answer; the proxy's port stays the same when it restarts."""
-
-    def __init__(self, port, truth):
-        self.port, self.truth = port, truth
-        self.over, self.tally, self.wrong = threading.Event(), collections.Counter(), []
-        self.threads = [threading.Thread(target=self.client, args=(n,), daemon=True) for n in range(CLIENTS)]
-        for t in self.threads:
-            t.start()
-
-    def client(self, number):
-        rng = random.Random(number)
-        while not self.over.is_set():
-            prompt = rng.choice(PROMPTS)
-            try:
-                self.tally[(self.stream if rng.random() < 0.5 else self.whole)(prompt)] += 1
-            except GONE:
-                self.tally["gone"] += 1
-                self.over.wait(0.05)
-            except Exception as error:  # a verdict that is none of the promised
-                self.wrong.append(repr(error))
-
-    def body(self, prompt):
-        return {"model": "baton", "prompt": prompt, "max_tokens": TOKENS}
-
-    def whole(self, prompt):
-        status, body, _ = c.http_json(self.port, "POST", "/v1/completions", self.body(prompt), 60)
-        if status == 200:
-            assert body["choices"][0]["text"] == self.truth[prompt]
-            return "right"
-        assert status in (502, 503, 504) and body["error"]["message"], (status, body)
-        return "refused"
-
-    def stream(self, prompt):
-        one = c.Stream(self.port, self.body(prompt)).head()
-        if one.status != 200:
-            assert json.loads(one.file.read(int(one.headers["content-length"])))["error"]
-            one.socket.close()
-            return "refused"
-        text, events = "", []
-        try:
-            for event in one.events():
-                events.append(event)
-                if event != "[DONE]" and "error" not in json.loads(event):
-                    text += "".join(choice["text"] for choice in json.loads(event)["choices"])
-        except ConnectionError:
-            assert self.truth[prompt].startswith(text), (text, self.truth[prompt])
-            return "cut"
-        finally:
-            one.socket.close()
-        assert events[-1] == "[DONE]" and text == self.truth[prompt], events
-        return "right"
-
-    def end(self):
-        self.over.set()
-        for t in self.threads:
-            t.join(90 * c.PATIENCE)
-        assert not any(t.is_alive() for t in self.threads), "a client hangs"
-        assert not self.wrong, self.wrong[:5]
+from load import PROMPTS, TOKENS, Load
 
 
 def strike(one, rng):
@@ -99,7 +32,7 @@ def test_random_blows_leave_right_text_and_nothing_behind(clusters, lone, seed):
     truth = {p: engine.complete(p, TOKENS) for p in PROMPTS}
     one = clusters(prefill=2, decode=2, engine_flags=["--decode-step", "1000"], proxy_flags=["--workers", "2"])
     rng = random.Random(seed)
-    load = Load(one.proxy.port, truth)
+    load = Load(one.proxy.port, truth.get)
     try:
         for _ in range(12):
             load.over.wait(rng.uniform(0.2, 1))

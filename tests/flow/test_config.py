@@ -155,8 +155,33 @@ def test_the_ready_line_names_the_ports_that_the_system_chose(tmp_path):
     assert said is None, said
 
 
-def test_a_taken_port_is_an_error_that_names_it():
+@pytest.mark.parametrize("flag, setting", [("--listen", "[listen]"), ("--admin", "[admin]"), ("--agents", "[agents.listen]")])
+def test_a_port_that_is_served_is_an_error_that_names_it(flag, setting):
+    ports = [] if flag == "--listen" else ["--listen", "127.0.0.1:0"]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = "127.0.0.1:%d" % taken.getsockname()[1]
-        status, _, err = run(*LONE, "--listen", address)
-    assert status == 1 and address in err, (status, err)
+        status, _, err = run(*LONE, *ports, flag, address)
+    assert status == 1 and setting + " cannot listen on %s: address already in use; " % address in err, (status, err)
+
+
+def test_a_port_that_another_proxy_serves_is_taken_though_its_workers_share_it(tmp_path):
+    proxy = c.Process("proxy", [c.PROXY, *LONE, "--listen", "127.0.0.1:0", "--workers", "3"], tmp_path / "proxy.log")
+    proxy.start()
+    try:
+        proxy.wait_ready()
+        address = re.search(r"ready on (\S+)", proxy.text())[1]
+        status, _, err = run(*LONE, "--listen", address, "--workers", "2")
+        assert status == 1 and address in err, (status, err)
+    finally:
+        said = proxy.end()
+    assert said is None, said
+
+
+def test_a_port_of_the_tests_is_no_neighbours_while_its_program_is_down(lone):
+    engine = lone()
+    engine.kill()
+    for address in ("127.0.0.1", "0.0.0.0"):
+        with socket.socket() as neighbour, pytest.raises(OSError):
+            neighbour.bind((address, engine.port))
+    engine.start().wait_ready()
+    assert engine.complete("hello")

@@ -178,7 +178,7 @@ def test_pools_that_run_out_of_blocks_give_the_right_text(clusters, lone, provid
 
 def test_windows_give_their_blocks_back_while_an_answer_runs(lone):
     engine = lone("--block-size", BLOCK, "--blocks", 4096, "--kv-groups", "window:32,window:32", "--decode-step", 2000)
-    stream = c.Stream(engine.port, dict(model="baton", prompt=words(random.Random(), 1000), max_tokens=2000, ignore_eos=True))
+    stream = c.Stream(engine.port, dict(model="baton", prompt=words(random.Random(), 1000), max_tokens=20000, ignore_eos=True))
     c.eventually(lambda: engine.busy() == 1 and 0 < engine.used() <= 2 * 4, 5, "no more blocks than two windows cover")
     stream.close()
     c.eventually(lambda: engine.used() == 0, 5, "no used block")

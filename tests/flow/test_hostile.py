@@ -92,8 +92,32 @@ def test_signals_meant_for_other_servers_end_nothing(bare_proxy):
     proxy = popen(bare_proxy)
     for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         proxy.signal(number)
-        c.eventually(lambda: number.name[3:] + ": the configuration" in proxy.text(), 5, "%s is logged" % number.name)
+        c.eventually(lambda: " %s: " % number.name[3:] in proxy.text(), 5, "%s is logged" % number.name)
     asks(proxy)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1])
+def test_renamed_logs_are_opened_anew_and_no_line_is_lost(bare_proxy, tmp_path, number):
+    access, old, program = tmp_path / "access", tmp_path / "access.1", tmp_path / "program"
+    proxy = popen(bare_proxy, [*bare_proxy.proxy.argv, "--set", "log.access=%s" % access], stderr=open(program, "wb"))
+    lines = lambda path: path.read_text().count("\n") if path.exists() else 0
+    asks(proxy, 2)
+    c.eventually(lambda: lines(access) == 2, 5, "two lines")
+    access.rename(old)
+    program.rename(tmp_path / "program.1")
+    asks(proxy)
+    c.eventually(lambda: lines(old) == 3, 5, "the old file is written until the signal")
+    proxy.signal(number)
+    c.eventually(lambda: "2 log files were opened anew" in program.read_text() if program.exists() else False, 5, "the new file")
+    asks(proxy, 2)
+    c.eventually(lambda: lines(access) == 2, 5, "two lines in the new file")
+    assert lines(old) == 3
+    access.rename(old)
+    access.mkdir()
+    proxy.signal(number)
+    c.eventually(lambda: "cannot be opened anew: Is a directory" in program.read_text(), 5, "the reason")
+    asks(proxy)
+    c.eventually(lambda: lines(old) == 3, 5, "the old file is kept")
 
 
 def test_clients_that_only_connect_leave_descriptors_for_work(bare_proxy):

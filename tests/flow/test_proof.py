@@ -72,9 +72,9 @@ def test_silent_corruption_is_caught_with_checksums_only(clusters, lone, provide
 @PROVIDERS
 def test_a_lapsed_lease_is_an_error_and_not_a_read(clusters, lone, provider):
     """D's read starts long after P's lease ended and P's blocks went to others."""
-    pair = clusters(engine_flags=[*FEW, "--provider", provider, "--lease", "300ms"], decode_flags=[], proxy_flags=["--set", "retry.attempts=0"])
+    pair = clusters(engine_flags=[*FEW, "--provider", provider, "--lease", "%dms" % c.window_ms(500)], proxy_flags=["--set", "retry.attempts=0"])
     truth = lone(*FEW)
-    pair.d.fault("slow-pull", 1500)
+    pair.d.fault("slow-pull", c.window_ms(1500))
     prompt = fresh()
     got = verdict(pair.proxy, prompt)
     assert got in (500, 502, 503) or got == truth.complete(prompt, 12), got
@@ -89,7 +89,7 @@ def test_a_restarted_prefill_at_the_old_address_is_never_trusted(clusters, lone,
     truth = lone(*FEW)
     prompt = fresh()
     assert verdict(pair.proxy, prompt) == truth.complete(prompt, 12)
-    pair.d.fault("slow-pull", 1500)
+    pair.d.fault("slow-pull", c.window_ms(1500))
     stream = c.Stream(pair.proxy.port, dict(model="baton", prompt=fresh(), max_tokens=4))
     c.eventually(lambda: pair.held() > 0, 5, "P holds blocks")
     pair.p.kill()

@@ -13,19 +13,16 @@ class Shared(c.Cluster):
     """Engines that link to two addresses; the first proxy is that of the cluster."""
 
     def __init__(self, folder, second=None, **options):
-        self.addresses = ["127.0.0.1:%d" % c.free_port(), second or "127.0.0.1:%d" % c.free_port()]
+        self.other_agents = second
         super().__init__(folder, **options)
-        self.agents = self.addresses[0]
 
     def agent_flags(self):
-        return [flag for address in self.addresses for flag in ("--agents", address)] + ["--key-file", self.key_file]
+        self.other_agents = self.other_agents or "127.0.0.1:%d" % self.hold_port()
+        return [*super().agent_flags(), "--agents", self.other_agents]
 
     def second(self, *flags):
         """Another proxy over the same engines."""
-        self.agents = self.addresses[1]
-        other = self.add(c.Proxy(self, flags))
-        self.agents = self.addresses[0]
-        return other.start()
+        return self.add(c.Proxy(self, flags, self.other_agents)).start()
 
 
 @pytest.fixture
@@ -39,32 +36,6 @@ def shared(tmp_path):
     yield make
     for one in made:
         one.end()
-
-
-class Load(threading.Thread):
-    """Asks one request after the other and keeps what was not the truth."""
-
-    def __init__(self, proxy, truths, seed):
-        super().__init__(daemon=True)
-        self.proxy, self.truths, self.rng = proxy, truths, random.Random(seed)
-        self.over, self.asked, self.wrong = threading.Event(), 0, []
-        self.start()
-
-    def run(self):
-        while not self.over.is_set():
-            prompt = self.rng.choice(list(self.truths))
-            try:
-                status, body, _ = self.proxy.ask(body=dict(model="baton", prompt=prompt, max_tokens=8))
-            except OSError as error:
-                status, body = 0, error
-            self.asked += 1
-            if status != 200 or body["choices"][0]["text"] != self.truths[prompt]:
-                self.wrong.append((status, body))
-
-    def end(self):
-        self.over.set()
-        self.join()
-        return self
 
 
 def pulling(proxy):
@@ -82,34 +53,6 @@ def pulls_that_last(one):
     one.p.pause()
     c.eventually(lambda: pulling(one.proxy), 10, "D pulls")
     return prompt, asking, answer
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_proxy_that_is_killed_again_and_again_is_not_seen_by_another(shared, lone, count):
-    truth = lone()
-    truths = {prompt: truth.complete(prompt, 8) for prompt in (words(random.Random(n), 40 + 60 * n) for n in range(6))}
-    one = shared(prefill=count, decode=count, engine_flags=["--orphan", "2s"])
-    loads = [Load(one.proxy, truths, seed) for seed in range(4)]
-    for life in range(4):
-        other = one.second().wait_ready().wait_routable()
-        victims = [Load(other, truths, 10 + seed) for seed in range(2)]
-        c.eventually(lambda: all(v.asked > 3 for v in victims), 20, "the other proxy serves")
-        assert not any(v.wrong for v in victims), [v.wrong for v in victims]
-        if life % 2 == 0:
-            other.kill()
-        else:
-            other.term()
-        for victim in victims:
-            victim.end()
-    for load in loads:
-        load.end()
-    assert not any(load.wrong for load in loads), [load.wrong[:1] for load in loads]
-    assert sum(load.asked for load in loads) > 20
-    lines = one.proxy.access()
-    assert not [l for l in lines if l.get("pull_failed") or l["prefill_attempts"] > 1 or l["decode_attempts"] > 1]
-    assert one.proxy.metric("baton_pull_failures_total") == 0
-    assert one.proxy.metric("baton_agent_links_lost_total") == 0
-    one.wait_unheld(6)
 
 
 def test_a_proxy_that_starts_leaves_the_pulls_of_another_alone(shared, lone):

@@ -79,16 +79,8 @@ def test_the_log_says_how_to_allow_a_foreign_host(stock):
 def test_a_spent_handoff_never_goes_to_a_second_decode(stock):
     """D1 took the whole request and died: D2 gets a handoff of a new prefill, never D1's."""
     one = stock(decode=2)
-    handoffs, lock = [], threading.Lock()
-
-    def prefill(request):
-        with lock:
-            handoffs.append(stub.HANDOFF.replace("e-1", "e-%d" % len(handoffs)))
-            mine = handoffs[-1]
-        request.whole(json.dumps(stub.completion("x"))[:-1] + ', "kv_transfer_params": ' + mine + "}")
-
-    one.p.script = prefill
-    died = []
+    one.p.script = stub.numbered_prefill()
+    died, lock = [], threading.Lock()
 
     def decode(request):
         with lock:
@@ -103,7 +95,7 @@ def test_a_spent_handoff_never_goes_to_a_second_decode(stock):
         d.script = decode
     status, answer, _ = ask(one)
     assert status == 200 and answer["choices"][0]["text"] == "hello"
-    used = [s.parsed()["kv_transfer_params"]["remote_engine_id"] for d in one.decode for s in d.seen if s.parsed()["max_tokens"] == 5]
+    used = [s.handoff() for d in one.decode for s in d.seen if s.parsed()["max_tokens"] == 5]
     assert len(used) == len(set(used)) == 2, used
 
 

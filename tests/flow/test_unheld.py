@@ -33,7 +33,7 @@ def test_client_gone_while_prefill_works(clusters, leave):
 @pytest.mark.parametrize("leave", ["close", "reset", "half_close"])
 def test_client_gone_between_the_answer_of_prefill_and_the_pull(clusters, leave):
     pair = clusters()
-    pair.d.fault("slow-pull", 3000)
+    pair.d.fault("slow-pull", 60000)
     stream = ask(pair)
     c.eventually(lambda: pair.held() > 0, 5, "P holds blocks")
     getattr(stream, leave)()
@@ -55,7 +55,7 @@ def test_client_gone_while_decode_streams(clusters, leave):
 def test_decode_killed_before_the_pull(clusters):
     pair = clusters(decode=2, proxy_flags=["--set", "retry.attempts=0"])
     for d in pair.decode:
-        d.fault("slow-pull", 5000)
+        d.fault("slow-pull", 60000)
     stream = ask(pair)
     c.eventually(lambda: pair.held() > 0, 5, "P holds blocks")
     busy = c.eventually(lambda: next((d for d in pair.decode if d.busy() > 0), None), 5, "a D has the request")
@@ -69,7 +69,7 @@ def test_a_baton_handoff_moves_to_another_decode(clusters, lone):
     """The hold word proves the bytes, so a dead D costs no second prefill."""
     pair, truth = clusters(decode=2), lone()
     for d in pair.decode:
-        d.fault("slow-pull", 1500)
+        d.fault("slow-pull", c.window_ms(1500))
     prompt = words(random.Random(), 600)
     stream = c.Stream(pair.proxy.port, dict(model="baton", prompt=prompt, max_tokens=8))
     busy = c.eventually(lambda: next((d for d in pair.decode if d.busy() > 0), None), 5, "a D has the request")
@@ -95,7 +95,7 @@ def test_decode_killed_in_mid_stream(clusters):
 
 def test_prefill_killed_before_the_pull(clusters):
     pair = clusters(proxy_flags=["--set", "retry.attempts=0"])
-    pair.d.fault("slow-pull", 1000)
+    pair.d.fault("slow-pull", c.window_ms(1000))
     stream = ask(pair)
     c.eventually(lambda: pair.held() > 0, 5, "P holds blocks")
     pair.p.kill()
@@ -111,9 +111,9 @@ def test_prefill_killed_before_the_pull(clusters):
 def test_prefill_stopped_in_mid_read(clusters, provider):
     """D's blocks are not handed back while a read may still write to them; then P wakes, and nothing is written late."""
     pair = clusters(engine_flags=["--provider", provider, "--blocks", 8192, "--layers", 8],
-                    proxy_flags=["--set", "retry.attempts=0"], decode_flags=["--pull-timeout", "1s"])
+                    proxy_flags=["--set", "retry.attempts=0"], decode_flags=["--pull-timeout", "%dms" % c.window_ms(1000)])
     still_serves(pair)
-    pair.d.fault("slow-pull", 700)
+    pair.d.fault("slow-pull", c.window_ms(700))
     stream = ask(pair, 16000, 4)
     c.eventually(lambda: pair.held() > 0, 10, "P holds blocks")
     pair.p.pause()
@@ -177,7 +177,7 @@ def test_a_short_cut_of_the_link_loses_no_handoff(clusters, lone):
         e.argv[e.argv.index("--agents") + 1] = "127.0.0.1:%d" % relay.port
     pair.start()
     truth = lone()
-    pair.d.fault("slow-pull", 1200)
+    pair.d.fault("slow-pull", c.window_ms(1200))
     prompt = words(random.Random(), 600)
     stream = c.Stream(pair.proxy.port, dict(model="baton", prompt=prompt, max_tokens=8))
     c.eventually(lambda: pair.held() > 0, 5, "P holds blocks")

@@ -1,7 +1,8 @@
 /*
  * Splices any bytes: "drop" is dropped, "set" is set, "deep" is entered. What
  * is accepted must give valid JSON of the length told, with nothing of the
- * dropped names left on the levels edited.
+ * dropped names left on the levels edited, and a level that is closed twice
+ * must look as if it had been closed by the second text alone.
  */
 #include "common/json_splice.h"
 
@@ -18,8 +19,10 @@ static void require(bool fact)
     }
 }
 
+#define ADDED BT_STR("\"add\":1")
+
 static bool edit_level(struct bt_json_splice *splice, struct bt_str object,
-                       int levels);
+                       struct bt_str first, int levels);
 
 static void edit_member(struct bt_json_level *level,
                         struct bt_json_splice *splice,
@@ -32,14 +35,15 @@ static void edit_member(struct bt_json_level *level,
     } else if (m->value.type == BT_JSON_OBJECT && levels > 0 &&
                bt_json_name_is(m->name, BT_STR("deep"))) {
         bt_json_level_keep(level, splice, m);
-        require(edit_level(splice, m->value.text, levels - 1));
+        require(edit_level(splice, m->value.text, ADDED, levels - 1));
     } else {
         bt_json_level_keep(level, splice, m);
     }
 }
 
+/* Closes the level with `first`, then with what is to stay. */
 static bool edit_level(struct bt_json_splice *splice, struct bt_str object,
-                       int levels)
+                       struct bt_str first, int levels)
 {
     struct bt_json_level level;
     struct bt_json_iter it;
@@ -54,7 +58,8 @@ static bool edit_level(struct bt_json_splice *splice, struct bt_str object,
         require(bt_json_iter_offset(&it) <= object.len);
         return false;
     }
-    bt_json_level_close(&level, splice, it.at - 1, BT_STR("\"add\":1"));
+    bt_json_level_close(&level, splice, it.at - 1, first);
+    bt_json_level_close(&level, splice, it.at - 1, ADDED);
     return true;
 }
 
@@ -78,6 +83,23 @@ static void check_result(struct bt_str text)
     bt_buf_fini(&decoded);
 }
 
+static void check_closed_twice(struct bt_str text, struct bt_str once)
+{
+    struct bt_json_splice splice;
+    struct bt_arena arena;
+    struct bt_buf twice = {0};
+
+    bt_arena_init(&arena);
+    bt_json_splice_init(&splice, &arena, text);
+    require(edit_level(&splice, text, BT_STR("\"other\":[2]"), LEVELS));
+    if (!splice.failed) {
+        bt_json_splice_append(&splice, &twice);
+        require(bt_str_eq(bt_buf_str(&twice), once));
+    }
+    bt_buf_fini(&twice);
+    bt_arena_fini(&arena);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const struct bt_str text = bt_str_span((const char *)data, size);
@@ -92,12 +114,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bt_json_splice_init(&splice, &arena, text);
     is_object = bt_json_check(text, &value, NULL) == BT_OK &&
                 value.type == BT_JSON_OBJECT;
-    is_edited = edit_level(&splice, text, LEVELS);
+    is_edited = edit_level(&splice, text, ADDED, LEVELS);
     require(is_object == is_edited);
     if (is_edited && !splice.failed) {
         bt_json_splice_append(&splice, &out);
         require(out.len == bt_json_splice_len(&splice));
         check_result(bt_buf_str(&out));
+        check_closed_twice(text, bt_buf_str(&out));
     }
     bt_buf_fini(&out);
     bt_arena_fini(&arena);

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define EVENT_WAIT_MS 10000
+#define EVENT_WAIT_MS 30000
 
 struct order {
     enum pair_order order;
@@ -56,7 +56,7 @@ static baton_status agent_open(const struct pair_options *options,
             ? options->fingerprint
             : "test";
     agent_options.pull_timeout_ms =
-        options->pull_timeout_ms == 0 ? 2000 : options->pull_timeout_ms;
+        options->pull_timeout_ms == 0 ? 20000 : options->pull_timeout_ms;
     agent_options.drain_ms = options->drain_ms == 0 ? 50 : options->drain_ms;
     agent_options.checksum = options->checksum;
     agent_options.log = role == BATON_ROLE_DECODE ? options->log : NULL;

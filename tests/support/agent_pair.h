@@ -26,7 +26,7 @@ struct pair_options {
     const char *provider;               /* of both */
     uint64_t block_bytes;               /* a multiple of 16; 0: 4096 */
     uint64_t stride;                    /* 0: block_bytes */
-    uint32_t pull_timeout_ms, drain_ms; /* 0: 2000, 50 */
+    uint32_t pull_timeout_ms, drain_ms; /* 0: 20000, 50 */
     int checksum;
     const char *fingerprint; /* of D; NULL: as P's */
     void (*log)(void *arg, int level, const char *text); /* of D */

@@ -16,6 +16,7 @@ void fake_legs_reset(void)
 
     for (size_t i = 0; i < LEG_ROLE_COUNT; i++) {
         bt_buf_fini(&legs->body[i]);
+        bt_buf_fini(&legs->request_id[i]);
     }
     *legs = (struct fake_legs){0};
 }
@@ -48,6 +49,8 @@ enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
     leg->end_us = 2;
     legs->opened[leg->role]++;
     legs->was_fresh = ask->fresh_only;
+    bt_buf_clear(&legs->request_id[leg->role]);
+    bt_buf_append(&legs->request_id[leg->role], ask->request_id);
     bt_buf_clear(body);
     bt_json_splice_append(ask->body, body);
     return BT_OK;
@@ -65,6 +68,11 @@ void leg_close(struct leg *leg, enum leg_outcome outcome)
 bool leg_is_open(const struct leg *leg)
 {
     return leg->call != NULL;
+}
+
+bool leg_is_sent(const struct leg *leg)
+{
+    return leg->is_sent;
 }
 
 void leg_pause(struct leg *leg)

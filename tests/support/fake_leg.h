@@ -16,7 +16,9 @@ struct fake_legs {
     unsigned resumed;
     bool was_fresh; /* the last leg asked for a fresh connection */
     bool refuses;   /* leg_open fails */
-    struct bt_buf body[LEG_ROLE_COUNT]; /* of the last leg of that role */
+    /* Of the last leg of that role: */
+    struct bt_buf body[LEG_ROLE_COUNT];
+    struct bt_buf request_id[LEG_ROLE_COUNT];
 };
 
 /* The one set that leg_open and the others record in. */

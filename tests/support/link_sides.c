@@ -34,6 +34,13 @@ static void on_unused(void *owner)
     (void)owner;
 }
 
+static void on_lost(void *owner, const struct engine *engine)
+{
+    struct proxy_side *const side = owner;
+
+    side->lost = engine;
+}
+
 static unsigned ranks_of(void *owner, const struct engine *engine)
 {
     const struct proxy_side *const side = owner;
@@ -74,7 +81,9 @@ bool proxy_side_start(struct proxy_side *side, uint64_t boot)
                                            .boot = boot,
                                            .stats = side->stats,
                                            .on_reading = on_unused,
-                                           .on_room = on_unused};
+                                           .on_room = on_unused,
+                                           .on_lost = on_lost,
+                                           .owner = side};
 
     if (agents_open(&options, &side->agents) != BT_OK) {
         return false;

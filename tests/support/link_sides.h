@@ -32,6 +32,7 @@ struct proxy_side {
     struct handoffs *handoffs;
     struct control_news news[PROXY_SIDE_NEWS]; /* the first told to workers */
     size_t news_count;                         /* all that were */
+    const struct engine *lost; /* the last one whose agents are dead */
 };
 
 /*

@@ -2,6 +2,7 @@ foreach(module status log str utf8 arena buf sse metrics)
   baton_unit(test_${module} LIBS bt_base)
 endforeach()
 baton_unit(test_proof LIBS bt_proof)
+baton_unit(test_process LIBS bt_common)
 
 # jansson is the second opinion here.
 foreach(module json json_splice)

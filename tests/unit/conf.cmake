@@ -1,8 +1,7 @@
 # Settings: the table in common/, the proxy's table, the example files.
 
 baton_unit(test_conf LIBS bt_common)
-baton_unit(test_config LIBS bt_common
-           SOURCES ${PROJECT_SOURCE_DIR}/proxy/config.c)
+baton_unit(test_config LIBS baton_proxy)
 
 # The example files are right, and the complete one is what the program prints.
 if(TARGET baton-proxy)

@@ -291,6 +291,14 @@ START_TEST(reads_empty_files_and_empty_groups)
 }
 END_TEST
 
+START_TEST(skips_a_byte_order_mark)
+{
+    ck_assert_int_eq(read_yaml("\xef\xbb\xbf# made by an editor\ncount: 9\n"),
+                     BT_OK);
+    ck_assert_int_eq(settings.count, 9);
+}
+END_TEST
+
 START_TEST(unsets_a_text_by_null_or_nothing)
 {
     ck_assert_int_eq(read_yaml("name: x\n"), BT_OK);
@@ -801,7 +809,7 @@ HARNESS_MAIN_WITH("conf", setup, teardown, begins_with_the_presets,
                   reads_every_type_from_a_file,
                   takes_a_scalar_where_a_list_stands,
                   takes_the_short_form_of_a_group,
-                  reads_empty_files_and_empty_groups,
+                  reads_empty_files_and_empty_groups, skips_a_byte_order_mark,
                   unsets_a_text_by_null_or_nothing, reads_sizes_with_units,
                   reads_durations_with_units_only, says_where_and_what_is_wrong,
                   refuses_what_the_subset_leaves_out, survives_deep_nesting,

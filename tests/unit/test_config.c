@@ -4,6 +4,7 @@
  */
 #include "common/log.h"
 #include "proxy/config.h"
+#include "proxy/prefill.h"
 #include "tests/support/harness.h"
 
 #include <stdio.h>
@@ -125,7 +126,8 @@ START_TEST(gives_a_new_pool_its_defaults)
     ck_assert_int_eq(pool->handoff.client_params, CLIENT_PARAMS_STRIP);
     ck_assert(!pool->handoff.require);
     ck_assert(!pool->handoff.fast_release);
-    ck_assert_uint_eq(pool->handoff.lease_ms, 30000);
+    ck_assert_int_eq(pool->handoff.alone, ALONE_ALLOW);
+    ck_assert_uint_eq(pool->handoff.lease_ms, 0);
     ck_assert_str_eq(engine->url, "http://h:1");
     ck_assert_int_eq(engine->weight, 1);
     ck_assert_int_eq(engine->max_in_flight, 0);
@@ -211,6 +213,67 @@ START_TEST(accepts_prefill_engines_that_connector_none_does_not_ask)
         set("pools.0.connector", connectors[i]);
         ck_assert_int_eq(config_check(&config, &error), BT_OK);
     }
+}
+END_TEST
+
+START_TEST(keeps_a_handoff_as_long_as_its_connector_unless_set)
+{
+    static const struct {
+        const char *connector;
+        uint64_t lease_ms;
+    } rows[] = {{"nixl", 30000}, {"mooncake-seq", 480000}, {"tpu", 120000}};
+    const struct pool_conf *pool;
+
+    make_good();
+    pool = config.pools.items;
+    for (size_t i = 0; i < BT_ARRAY_LEN(rows); i++) {
+        set("pools.0.connector", rows[i].connector);
+        ck_assert_uint_eq(prefill_lease_ms(pool), rows[i].lease_ms);
+    }
+    set("pools.0.handoff.lease", "7s");
+    ck_assert_uint_eq(prefill_lease_ms(pool), 7000);
+    set("pools.0.handoff.lease", "auto");
+    ck_assert_uint_eq(prefill_lease_ms(pool), 120000);
+}
+END_TEST
+
+START_TEST(refuses_decode_alone_where_something_asks_for_it)
+{
+    make_good();
+    set("pools.0.handoff.alone", "refuse");
+    ck_assert_int_eq(config_check(&config, &error), BT_OK);
+    set("pools.0.handoff.min_prompt_tokens", "9");
+    expect_refusal("pools.0.handoff.alone: refuse contradicts "
+                   "handoff.min_prompt_tokens; set that to 0, or use allow");
+    set("pools.0.handoff.on_failure", "local");
+    expect_refusal("pools.0.handoff.alone: refuse contradicts "
+                   "handoff.on_failure local; use on_failure retry, or allow");
+    set("pools.0.connector", "none");
+    expect_refusal("pools.0.handoff.alone: with connector none the decode "
+                   "engines serve alone; use allow");
+}
+END_TEST
+
+START_TEST(takes_origins_as_browsers_write_them)
+{
+    static const char *const good[] = {
+        "*", "https://a.test", "http://[::1]:8080", "chrome-extension://abc"};
+    static const char *const bad[] = {"a.test", "https://A.test", "null",
+                                      "https://a.test/", "https://"};
+
+    make_good();
+    for (size_t i = 0; i < BT_ARRAY_LEN(good); i++) {
+        set("cors.origins.0", good[i]);
+        ck_assert_msg(config_check(&config, &error) == BT_OK, "%s", good[i]);
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(bad); i++) {
+        set("cors.origins.0", bad[i]);
+        ck_assert_msg(config_check(&config, &error) != BT_OK, "%s", bad[i]);
+    }
+    set("cors.origins.0", "*");
+    set("cors.headers.0", "X-A, X-B");
+    expect_refusal(
+        "cors.headers.0: bad name \"X-A, X-B\"; write a single word");
 }
 END_TEST
 
@@ -470,8 +533,11 @@ HARNESS_MAIN_WITH(
     refuses_a_configuration_without_engines,
     refuses_connectors_that_do_not_fit_the_engines,
     accepts_prefill_engines_that_connector_none_does_not_ask,
-    refuses_what_is_not_built_yet, refuses_baton_without_agents_or_key,
-    refuses_bad_engine_entries, accepts_addresses_and_blocks_as_handoff_hosts,
+    keeps_a_handoff_as_long_as_its_connector_unless_set,
+    refuses_decode_alone_where_something_asks_for_it,
+    takes_origins_as_browsers_write_them, refuses_what_is_not_built_yet,
+    refuses_baton_without_agents_or_key, refuses_bad_engine_entries,
+    accepts_addresses_and_blocks_as_handoff_hosts,
     refuses_an_engine_that_stands_there_twice,
     refuses_a_pool_that_hides_the_next, refuses_bad_addresses,
     refuses_a_link_that_would_always_die, refuses_secrets_that_others_can_read,

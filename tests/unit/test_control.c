@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WAIT_US 10000000u
+#define WAIT_US 30000000u
 
 /* Sanitizers have a malloc of their own. */
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && \
@@ -42,7 +42,9 @@ struct fixture {
     struct bt_mailbox *worker;
     struct control_news news;
     unsigned news_count;
-    int engine_fd; /* plays the prefill engine */
+    struct bt_mailbox *other; /* a worker that gets what goes to all */
+    unsigned lost[2];         /* news of it, by engine */
+    int engine_fd;            /* plays the prefill engine */
 };
 
 static struct fixture fx;
@@ -54,6 +56,17 @@ static void on_news(void *owner, struct bt_mail *mail)
     fx.news = *bt_container_of(mail, struct control_news, mail);
     fx.news_count++;
     free(bt_container_of(mail, struct control_news, mail));
+}
+
+static void on_lost(void *owner, struct bt_mail *mail)
+{
+    struct control_news *const news =
+        bt_container_of(mail, struct control_news, mail);
+
+    (void)owner;
+    ck_assert_int_eq(news->kind, NEWS_ENGINE_LOST);
+    fx.lost[news->engine->id]++;
+    free(news);
 }
 
 /* A listener in place of the prefill engine, nobody in that of the decode. */
@@ -75,7 +88,7 @@ static void open_registry(void)
     fx.engines = fx.registry->engines;
 }
 
-static void setup(void)
+static void open_with(uint64_t probe_ms)
 {
     struct control_options options = {
         .config = &fx.config, .boot = 0xb007, .is_draining = &fx.is_draining};
@@ -87,20 +100,28 @@ static void setup(void)
     fx.config.agents.ping_ms = 1000;
     fx.config.agents.dead_ms = 3000;
     fx.config.timeouts.probe_interval = 50;
-    fx.config.timeouts.probe = 1000;
+    fx.config.timeouts.probe = probe_ms;
     open_registry();
     options.registry = fx.registry;
     ck_assert_int_eq(bt_loop_open(&fx.loop), BT_OK);
     ck_assert_int_eq(bt_mailbox_open(fx.loop, on_news, NULL, &fx.worker),
                      BT_OK);
+    ck_assert_int_eq(bt_mailbox_open(fx.loop, on_lost, NULL, &fx.other), BT_OK);
     ck_assert_int_eq(control_open(&options, &fx.control), BT_OK);
+    control_add_worker(fx.control, fx.other);
     ck_assert_int_eq(control_start(fx.control), BT_OK);
+}
+
+static void setup(void)
+{
+    open_with(1000);
 }
 
 static void teardown(void)
 {
     control_close(&fx.control);
     bt_mailbox_close(&fx.worker);
+    bt_mailbox_close(&fx.other);
     bt_loop_close(&fx.loop);
     registry_close(&fx.registry);
     close(fx.engine_fd);
@@ -298,11 +319,59 @@ START_TEST(a_good_probe_makes_an_engine_usable_again)
 }
 END_TEST
 
-START_TEST(a_bad_status_changes_nothing)
+static void wait_lost(unsigned id)
 {
-    serve_until("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n",
+    const uint64_t end_us = bt_clock_us() + WAIT_US;
+
+    while (fx.lost[id] == 0 && bt_clock_us() < end_us) {
+        bt_loop_turn(fx.loop, 10);
+    }
+    ck_assert_uint_eq(fx.lost[id], 1);
+}
+
+START_TEST(a_probe_answered_503_makes_an_engine_unusable_until_it_is_good)
+{
+    serve_until("HTTP/1.1 503 Dead\r\nContent-Length: 0\r\n\r\n",
+                &fx.engines[0].failed_at_ms, false);
+    wait_lost(0);
+    serve_until("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+                &fx.engines[0].failed_at_ms, true);
+}
+END_TEST
+
+START_TEST(an_engine_without_a_health_path_is_good_while_it_answers)
+{
+    serve_until("", &fx.engines[0].failed_at_ms, false);
+    serve_until("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+                &fx.engines[0].failed_at_ms, true);
+}
+END_TEST
+
+START_TEST(another_bad_status_changes_nothing)
+{
+    serve_until("HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n",
                 &fx.engines[1].failed_at_ms, false);
     ck_assert_uint_eq(atomic_load(&fx.engines[0].failed_at_ms), 0);
+}
+END_TEST
+
+/* The listener's queue takes the probes, and nobody ever answers. */
+START_TEST(three_probes_in_a_row_without_an_answer_make_an_engine_unusable)
+{
+    teardown();
+    open_with(100);
+    wait_lost(0);
+    ck_assert_uint_ne(atomic_load(&fx.engines[0].failed_at_ms), 0);
+    expect("GET", "/metrics", "baton_probes_total{result=\"late\"} 3");
+}
+END_TEST
+
+START_TEST(every_worker_hears_once_of_an_engine_that_is_lost)
+{
+    wait_lost(1);
+    serve_until("", &fx.engines[0].failed_at_ms, false);
+    wait_lost(0);
+    ck_assert_uint_eq(fx.lost[1], 1);
 }
 END_TEST
 
@@ -447,15 +516,18 @@ START_TEST(closes_with_links_and_handoffs_alive)
 }
 END_TEST
 
-HARNESS_MAIN_WITH("control", setup, teardown, answers_what_an_operator_asks,
-                  sends_no_body_to_a_head_request,
-                  refuses_other_paths_and_methods_as_json,
-                  is_not_ready_while_draining, shows_each_engine,
-                  shows_a_handoff_from_begin_to_its_end,
-                  a_probe_marks_what_cannot_be_reached,
-                  a_good_probe_makes_an_engine_usable_again,
-                  a_bad_status_changes_nothing,
-                  tells_the_worker_what_agents_say_and_when_there_is_room,
-                  releases_what_a_worker_that_ends_has_left,
-                  a_release_is_not_lost_for_want_of_memory,
-                  closes_with_links_and_handoffs_alive)
+HARNESS_MAIN_WITH(
+    "control", setup, teardown, answers_what_an_operator_asks,
+    sends_no_body_to_a_head_request, refuses_other_paths_and_methods_as_json,
+    is_not_ready_while_draining, shows_each_engine,
+    shows_a_handoff_from_begin_to_its_end, a_probe_marks_what_cannot_be_reached,
+    a_good_probe_makes_an_engine_usable_again,
+    a_probe_answered_503_makes_an_engine_unusable_until_it_is_good,
+    an_engine_without_a_health_path_is_good_while_it_answers,
+    another_bad_status_changes_nothing,
+    three_probes_in_a_row_without_an_answer_make_an_engine_unusable,
+    every_worker_hears_once_of_an_engine_that_is_lost,
+    tells_the_worker_what_agents_say_and_when_there_is_room,
+    releases_what_a_worker_that_ends_has_left,
+    a_release_is_not_lost_for_want_of_memory,
+    closes_with_links_and_handoffs_alive)

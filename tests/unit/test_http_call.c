@@ -6,6 +6,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/pair.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -30,6 +31,7 @@ struct owner {
     struct bt_buf body;
     unsigned code, heads, ends, failed, sent;
     struct bt_http_failure failure;
+    struct bt_addr failed_addr;
     enum when closes;
     enum when pauses;
     bool opens_next; /* a second call from on_end */
@@ -92,6 +94,7 @@ static void on_failed(void *arg, const struct bt_http_failure *failure)
 
     self->failed++;
     self->failure = *failure;
+    self->failed_addr = *failure->addr;
     ck_assert_ptr_nonnull(failure->reason);
     act(self, IN_FAILED);
 }
@@ -140,12 +143,12 @@ static void open_pool(size_t idle_max, uint64_t idle_ms)
         .parse = {.head_bytes = 8192, .target_bytes = 1024, .fields = 50},
         .idle_max = idle_max,
         .idle_ms = idle_ms,
-        .connect_ms = 2000,
+        .connect_ms = 20000,
         .high_water = 64 * 1024,
     };
 
     ck_assert_int_eq(bt_http_pool_open(loop, &options, &pool), BT_OK);
-    ck_assert_int_eq(bt_http_origin_open(pool, &addr, &origin), BT_OK);
+    ck_assert_int_eq(bt_http_origin_open(pool, &addr, 1, &origin), BT_OK);
 }
 
 static void setup(void)
@@ -403,37 +406,140 @@ START_TEST(a_refused_connection_is_told)
 
     bt_http_origin_close(&origin);
     pair_nobody(&nobody);
-    ck_assert_int_eq(bt_http_origin_open(pool, &nobody, &origin), BT_OK);
+    ck_assert_int_eq(bt_http_origin_open(pool, &nobody, 1, &origin), BT_OK);
     call(&owner);
     ck_assert_uint_eq(owner.failed, 0);
     expect_failure(BT_ERR_REFUSED, true, false, false);
     ck_assert_uint_eq(owner.sent, 0);
+    ck_assert_int_eq(owner.failure.error, ECONNREFUSED);
+    ck_assert_mem_eq(&owner.failed_addr, &nobody, sizeof(nobody));
 }
 END_TEST
 
-START_TEST(a_connect_that_takes_too_long_is_told)
+#define CROWD 3
+
+/* A listener whose queue is full answers no SYN. */
+static void fill_queue(int fd, const struct bt_addr *at, int crowd[CROWD])
 {
-    /* A listener whose queue is full answers no SYN. */
+    ck_assert_int_eq(listen(fd, 0), 0);
+    for (int i = 0; i < CROWD; i++) {
+        crowd[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        (void)connect(crowd[i], (const struct sockaddr *)(const void *)&at->sa,
+                      at->len);
+    }
+}
+
+static void close_crowd(const int crowd[CROWD])
+{
+    for (int i = 0; i < CROWD; i++) {
+        ck_assert_int_eq(close(crowd[i]), 0);
+    }
+}
+
+static void open_addrs(const struct bt_addr *addrs, size_t count,
+                       uint64_t connect_ms)
+{
     const struct bt_http_pool_options options = {
         .parse = {.head_bytes = 8192, .target_bytes = 1024, .fields = 50},
-        .connect_ms = 30,
+        .idle_max = 4,
+        .connect_ms = connect_ms,
     };
-    int fds[3];
 
     close_pool();
-    ck_assert_int_eq(listen(listener, 0), 0);
-    for (int i = 0; i < 3; i++) {
-        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-        (void)connect(fds[i], (const struct sockaddr *)(const void *)&addr.sa,
-                      addr.len);
-    }
     ck_assert_int_eq(bt_http_pool_open(loop, &options, &pool), BT_OK);
-    ck_assert_int_eq(bt_http_origin_open(pool, &addr, &origin), BT_OK);
+    ck_assert_int_eq(bt_http_origin_open(pool, addrs, count, &origin), BT_OK);
+}
+
+START_TEST(a_connect_that_takes_too_long_is_told)
+{
+    int crowd[CROWD];
+
+    fill_queue(listener, &addr, crowd);
+    open_addrs(&addr, 1, 30);
     call(&owner);
     expect_failure(BT_ERR_TIMEOUT, true, false, false);
-    for (int i = 0; i < 3; i++) {
-        ck_assert_int_eq(close(fds[i]), 0);
-    }
+    close_crowd(crowd);
+}
+END_TEST
+
+START_TEST(connecting_goes_on_to_the_next_address)
+{
+    struct bt_addr addrs[3];
+
+    pair_nobody(&addrs[0]);
+    pair_nobody(&addrs[1]);
+    addrs[2] = addr;
+    open_addrs(addrs, 3, 2000);
+    begin();
+    pair_until(loop, owner.sent == 1);
+    finish(&owner);
+    ck_assert_uint_eq(owner.failed, 0);
+}
+END_TEST
+
+START_TEST(an_address_that_does_not_answer_leaves_time_for_the_next)
+{
+    struct bt_addr addrs[2];
+    int crowd[CROWD];
+    const int silent = pair_listen(&addrs[0]);
+
+    fill_queue(silent, &addrs[0], crowd);
+    addrs[1] = addr;
+    open_addrs(addrs, 2, 200);
+    begin();
+    finish(&owner);
+    close_crowd(crowd);
+    ck_assert_int_eq(close(silent), 0);
+}
+END_TEST
+
+START_TEST(the_address_that_was_good_is_tried_first_from_then_on)
+{
+    const struct bt_http_call_options options = {.fresh_only = true};
+    struct bt_addr addrs[2];
+    int late;
+
+    pair_nobody(&addrs[0]);
+    addrs[1] = addr;
+    open_addrs(addrs, 2, 2000);
+    begin();
+    finish(&owner);
+    ck_assert_int_eq(bt_listen(&addrs[0], false, &late), BT_OK);
+    call_with(&other, &options);
+    accept_one();
+    pair_until(loop, has_request());
+    ck_assert_int_lt(pair_accept(late), 0);
+    ck_assert_int_eq(close(late), 0);
+}
+END_TEST
+
+START_TEST(when_no_address_connects_the_last_one_is_told)
+{
+    struct bt_addr addrs[2];
+
+    pair_nobody(&addrs[0]);
+    pair_nobody(&addrs[1]);
+    open_addrs(addrs, 2, 2000);
+    call(&owner);
+    expect_failure(BT_ERR_REFUSED, true, false, false);
+    ck_assert_uint_eq(owner.failure.tried, 2);
+    ck_assert_mem_eq(&owner.failed_addr, &addrs[1], sizeof(addrs[1]));
+}
+END_TEST
+
+START_TEST(a_call_that_was_shut_while_connecting_is_shut_at_the_next_address)
+{
+    struct bt_addr addrs[2];
+
+    pair_nobody(&addrs[0]);
+    addrs[1] = addr;
+    open_addrs(addrs, 2, 2000);
+    call(&owner);
+    bt_http_call_shut_write(owner.call);
+    accept_one();
+    pair_until(loop, !pair_recv(server, &got));
+    ck_assert(bt_str_eq(bt_buf_str(&got), BT_STR(REQUEST)));
+    finish(&owner);
 }
 END_TEST
 
@@ -709,6 +815,11 @@ HARNESS_MAIN_WITH(
     an_idle_connection_that_is_closed_is_dropped, idle_connections_end_in_time,
     idle_connections_are_bounded, the_origin_may_be_closed_under_a_call,
     a_refused_connection_is_told, a_connect_that_takes_too_long_is_told,
+    connecting_goes_on_to_the_next_address,
+    an_address_that_does_not_answer_leaves_time_for_the_next,
+    the_address_that_was_good_is_tried_first_from_then_on,
+    when_no_address_connects_the_last_one_is_told,
+    a_call_that_was_shut_while_connecting_is_shut_at_the_next_address,
     a_connection_closed_without_an_answer_is_told,
     a_connection_reset_without_an_answer_is_told,
     a_reused_connection_that_dies_is_stale,

@@ -81,6 +81,46 @@ START_TEST(heads_are_written_line_by_line)
 }
 END_TEST
 
+START_TEST(lines_are_searched_by_whole_names)
+{
+    const struct bt_str lines = BT_STR("Up-Date: 1\r\nDATE: x\r\nA: date:\r\n");
+
+    ck_assert(bt_http_lines_have(lines, BT_STR("date")));
+    ck_assert(bt_http_lines_have(lines, BT_STR("a")));
+    ck_assert(!bt_http_lines_have(lines, BT_STR("dat")));
+    ck_assert(!bt_http_lines_have(lines, BT_STR("up")));
+    ck_assert(!bt_http_lines_have(BT_STR(""), BT_STR("date")));
+    ck_assert(!bt_http_lines_have(BT_STR("Date"), BT_STR("date")));
+}
+END_TEST
+
+START_TEST(escapes_in_a_path_are_decoded)
+{
+    static const struct {
+        const char *part, *want;
+    } rows[] = {{"org%2FModel%2f7b", "org/Model/7b"},
+                {"a%20b%3Ac", "a b:c"},
+                {"%6D", "m"},
+                {"100%", "100%"},
+                {"%2", "%2"},
+                {"%zz%2", "%zz%2"},
+                {"%c3%a9", "\xc3\xa9"},
+                {"", ""},
+                {"%252F", "%2F"},
+                {"a+b", "a+b"}};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(rows); i++) {
+        struct bt_buf out = {0};
+
+        bt_http_unescape(bt_str_of(rows[i].part), &out);
+        ck_assert_msg(bt_str_eq(bt_buf_str(&out), bt_str_of(rows[i].want)),
+                      "%s", rows[i].part);
+        bt_buf_fini(&out);
+    }
+}
+END_TEST
+
 HARNESS_MAIN("http_head", fields_are_found_without_case_and_the_first_wins,
              hop_by_hop_fields_are_known_or_nominated,
-             heads_are_written_line_by_line)
+             heads_are_written_line_by_line, lines_are_searched_by_whole_names,
+             escapes_in_a_path_are_decoded)

@@ -538,6 +538,33 @@ static void check_long(struct bt_buf raw, unsigned code)
     bt_buf_fini(&raw);
 }
 
+START_TEST(bytes_that_begin_no_request_are_not_waited_for)
+{
+    const struct bt_str others[] = {BT_STR("\x16\x03\x01\x02"),
+                                    BT_STR("\0"),
+                                    BT_STR("\x80\x2e\x01"),
+                                    BT_STR("{"),
+                                    BT_STR("GE\xc3\xa9"),
+                                    BT_STR("GET\x01"),
+                                    BT_STR(" GET")};
+    const struct bt_str begun[] = {BT_STR("G"), BT_STR("DELETE "),
+                                   BT_STR("\r\nPOST /")};
+    struct outcome outcome;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(others); i++) {
+        feed(&outcome, BT_HTTP_REQUESTS, others[i], SPLIT_NONE, 0);
+        ck_assert_uint_eq(outcome.code, 400);
+        bt_buf_fini(&outcome.text);
+        feed(&outcome, BT_HTTP_REQUESTS, others[i], SPLIT_BYTES, 0);
+        ck_assert_uint_eq(outcome.code, 400);
+        bt_buf_fini(&outcome.text);
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(begun); i++) {
+        check_cut(BT_HTTP_REQUESTS, begun[i]);
+    }
+}
+END_TEST
+
 START_TEST(a_target_beyond_its_limit_is_414)
 {
     check_long(long_message("GET /", "a", 100000, " HTTP/1.1" CRLF HOST CRLF),
@@ -782,6 +809,7 @@ END_TEST
 HARNESS_MAIN("http_parse", requests_are_refused_or_taken_by_the_rules,
              answers_are_refused_or_taken_by_the_rules,
              messages_cut_by_a_close_are_incomplete,
+             bytes_that_begin_no_request_are_not_waited_for,
              a_target_beyond_its_limit_is_414, a_head_beyond_its_limits_is_431,
              chunk_extensions_are_bounded, trailers_are_bounded,
              a_request_head_tells_path_query_and_wishes,

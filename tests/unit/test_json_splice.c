@@ -69,7 +69,7 @@ static void edit_member(struct bt_json_level *level,
     }
 }
 
-/* One level; recursion is bounded by `levels`. */
+/* One level, whose last close alone counts; `levels` bounds the recursion. */
 static enum bt_status edit_level(struct bt_json_splice *splice,
                                  struct bt_str object, struct bt_str add,
                                  int levels)
@@ -84,6 +84,7 @@ static enum bt_status edit_level(struct bt_json_splice *splice,
         edit_member(&level, splice, &m, add, levels);
     }
     if (bt_json_iter_end(&it) == BT_OK) {
+        bt_json_level_close(&level, splice, it.at - 1, BT_STR("\"other\":[2]"));
         bt_json_level_close(&level, splice, it.at - 1, add);
     }
     return bt_json_iter_end(&it);

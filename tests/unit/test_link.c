@@ -994,6 +994,23 @@ START_TEST(tells_the_worker_that_its_decode_is_dead)
 }
 END_TEST
 
+START_TEST(tells_of_an_engine_whose_agent_is_dead_and_not_of_a_short_break)
+{
+    int fd;
+
+    open_proxy(NULL);
+    fd = raw_link('p', 1);
+    close(fd);
+    UNTIL(!atomic_load(&fx.proxy.engines[0].is_linked));
+    fd = raw_link('p', 1);
+    UNTIL(atomic_load(&fx.proxy.engines[0].is_linked));
+    ck_assert_ptr_null(fx.proxy.lost);
+    give_up_soon();
+    close(fd);
+    UNTIL(fx.proxy.lost == &fx.proxy.engines[0]);
+}
+END_TEST
+
 START_TEST(frees_the_holds_of_a_prefill_that_restarted)
 {
     int fd, next;
@@ -1311,6 +1328,7 @@ HARNESS_MAIN_WITH(
     does_not_introduce_different_fingerprints,
     does_not_say_peer_down_for_a_link_that_comes_back,
     tells_the_worker_that_its_decode_is_dead,
+    tells_of_an_engine_whose_agent_is_dead_and_not_of_a_short_break,
     frees_the_holds_of_a_prefill_that_restarted,
     refuses_a_second_engine_of_the_same_name_while_the_first_answers,
     replaces_an_engine_that_no_longer_answers,

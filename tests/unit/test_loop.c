@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct bt_loop *loop;
@@ -365,6 +366,19 @@ START_TEST(a_turn_waits_no_longer_than_told)
 }
 END_TEST
 
+START_TEST(the_date_is_written_as_http_has_it)
+{
+    struct tm at = {0};
+    const char *const rest =
+        strptime(bt_loop_date(loop), "%a, %d %b %Y %H:%M:%S GMT", &at);
+    const double apart = difftime(timegm(&at), time(NULL));
+
+    ck_assert_ptr_nonnull(rest);
+    ck_assert_str_eq(rest, "");
+    ck_assert(apart <= 0 && apart > -60);
+}
+END_TEST
+
 HARNESS_MAIN_WITH("loop", setup, teardown,
                   timers_fire_in_the_order_of_their_deadlines,
                   a_timer_moved_later_fires_once_and_later,
@@ -377,4 +391,5 @@ HARNESS_MAIN_WITH("loop", setup, teardown,
                   a_signal_is_an_event_and_stop_ends_the_run,
                   mail_of_another_thread_arrives_whole_and_in_order,
                   a_mailbox_closed_by_its_receiver_frees_the_rest,
-                  a_turn_waits_no_longer_than_told)
+                  a_turn_waits_no_longer_than_told,
+                  the_date_is_written_as_http_has_it)

@@ -5,6 +5,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/pair.h"
 
+#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -54,17 +55,22 @@ static struct bt_addr addr_of(const char *text)
 START_TEST(hosts_compare_without_their_ports)
 {
     const struct bt_addr a = addr_of("127.0.0.1:1");
-    const struct bt_addr b = addr_of("127.0.0.1:2");
     const struct bt_addr c = addr_of("127.0.0.2:1");
     const struct bt_addr mapped = addr_of("[::ffff:127.0.0.1]:9");
     const struct bt_addr far = addr_of("192.0.2.1:1");
     const struct bt_addr path = addr_of("unix:/a");
+    unsigned char one[16], other[16];
 
-    ck_assert(bt_addr_same_host(&a, &b));
-    ck_assert(bt_addr_same_host(&a, &mapped));
-    ck_assert(!bt_addr_same_host(&a, &c));
-    ck_assert(!bt_addr_same_host(&a, &path));
-    ck_assert(bt_addr_same_host(&path, &path));
+    ck_assert(bt_addr_bytes(&a, one) && bt_addr_bytes(&mapped, other));
+    ck_assert_mem_eq(one, other, sizeof(one));
+    ck_assert(bt_host_bytes(BT_STR("127.0.0.1"), other));
+    ck_assert_mem_eq(one, other, sizeof(one));
+    ck_assert(bt_host_bytes(BT_STR("[::ffff:127.0.0.1]"), other));
+    ck_assert_mem_eq(one, other, sizeof(one));
+    ck_assert(bt_addr_bytes(&c, other));
+    ck_assert_mem_ne(one, other, sizeof(one));
+    ck_assert(!bt_addr_bytes(&path, other));
+    ck_assert(!bt_host_bytes(BT_STR("localhost"), other));
     ck_assert(bt_addr_is_local(&c));
     ck_assert(bt_addr_is_local(&mapped));
     ck_assert(bt_addr_is_local(&path));
@@ -86,6 +92,8 @@ START_TEST(urls_are_normalised)
         {"http://[::1]:9", "http://[::1]:9", "[::1]:9", 9},
         {"https://a", "https://a:443", "a", 443},
         {"https://a:80/", "https://a:80", "a:80", 80},
+        {"HTTP://A", "http://a:80", "a", 80},
+        {"HttpS://a:1", "https://a:1", "a:1", 1},
     };
 
     for (size_t i = 0; i < BT_ARRAY_LEN(rows); i++) {
@@ -121,13 +129,71 @@ END_TEST
 START_TEST(a_url_of_an_address_resolves_to_it)
 {
     struct bt_url url;
-    struct bt_addr addr;
+    struct bt_addrs addrs;
     char text[BT_ADDR_TEXT_MAX];
 
     ck_assert_int_eq(bt_url_parse("http://127.0.0.3:81", &url, NULL), BT_OK);
-    ck_assert_int_eq(bt_url_resolve(&url, &addr), BT_OK);
-    bt_addr_format(&addr, text);
+    ck_assert(bt_url_addr(&url, &addrs));
+    ck_assert_uint_eq(addrs.count, 1);
+    bt_addr_format(&addrs.items[0], text);
     ck_assert_str_eq(text, "127.0.0.3:81");
+    ck_assert_int_eq(bt_url_resolve(&url, &addrs), BT_OK);
+    ck_assert_uint_eq(addrs.count, 1);
+    ck_assert_int_eq(bt_url_parse("http://a.name:81", &url, NULL), BT_OK);
+    ck_assert(!bt_url_addr(&url, &addrs));
+}
+END_TEST
+
+/* A resolver's answer of these addresses, in this order. */
+static size_t take(const char *const *texts, size_t count,
+                   char taken[BT_ADDRS_MAX][BT_ADDR_TEXT_MAX])
+{
+    struct addrinfo infos[16];
+    struct bt_addr each[16];
+    struct bt_addrs addrs;
+
+    for (size_t i = 0; i < count; i++) {
+        each[i] = addr_of(texts[i]);
+        infos[i] = (struct addrinfo){
+            .ai_family = each[i].sa.ss_family,
+            .ai_addr = (struct sockaddr *)(void *)&each[i].sa,
+            .ai_addrlen = each[i].len,
+            .ai_next = i + 1 < count ? &infos[i + 1] : NULL,
+        };
+    }
+    bt_addrs_take(&addrs, infos);
+    for (size_t i = 0; i < addrs.count; i++) {
+        bt_addr_format(&addrs.items[i], taken[i]);
+    }
+    return addrs.count;
+}
+
+START_TEST(families_of_a_name_take_turns_and_each_address_stands_once)
+{
+    static const char *const FOUND[] = {"[::1]:1", "[::2]:1",   "[::2]:1",
+                                        "[::3]:1", "1.1.1.1:1", "1.1.1.2:1"};
+    static const char *const WANTED[] = {"[::1]:1", "1.1.1.1:1", "[::2]:1",
+                                         "1.1.1.2:1", "[::3]:1"};
+    char taken[BT_ADDRS_MAX][BT_ADDR_TEXT_MAX];
+
+    ck_assert_uint_eq(take(FOUND, BT_ARRAY_LEN(FOUND), taken),
+                      BT_ARRAY_LEN(WANTED));
+    for (size_t i = 0; i < BT_ARRAY_LEN(WANTED); i++) {
+        ck_assert_str_eq(taken[i], WANTED[i]);
+    }
+}
+END_TEST
+
+START_TEST(a_name_with_many_addresses_keeps_the_first_ones)
+{
+    static const char *const FOUND[] = {
+        "1.1.1.1:1", "1.1.1.2:1", "1.1.1.3:1", "1.1.1.4:1", "1.1.1.5:1",
+        "1.1.1.6:1", "1.1.1.7:1", "1.1.1.8:1", "1.1.1.9:1",
+    };
+    char taken[BT_ADDRS_MAX][BT_ADDR_TEXT_MAX];
+
+    ck_assert_uint_eq(take(FOUND, BT_ARRAY_LEN(FOUND), taken), BT_ADDRS_MAX);
+    ck_assert_str_eq(taken[BT_ADDRS_MAX - 1], "1.1.1.8:1");
 }
 END_TEST
 
@@ -150,10 +216,30 @@ START_TEST(workers_share_a_port)
     struct bt_addr addr = addr_of("127.0.0.1:0");
     int first, second;
 
-    ck_assert_int_eq(bt_listen(&addr, true, &first), BT_OK);
+    ck_assert_int_eq(bt_listen(&addr, false, &first), BT_OK);
     ck_assert_int_eq(bt_addr_of_fd(first, &addr), BT_OK);
+    ck_assert_int_eq(bt_listen_share(first), BT_OK);
     ck_assert_int_eq(bt_listen(&addr, true, &second), BT_OK);
     ck_assert_int_eq(close(first), 0);
+    ck_assert_int_eq(close(second), 0);
+}
+END_TEST
+
+START_TEST(a_shared_port_is_no_free_one)
+{
+    struct bt_addr addr = addr_of("127.0.0.1:0");
+    int first, second, other;
+
+    ck_assert_int_eq(bt_listen(&addr, false, &first), BT_OK);
+    ck_assert_int_eq(bt_addr_of_fd(first, &addr), BT_OK);
+    ck_assert_int_eq(bt_listen(&addr, true, &other), BT_ERR_EXISTS);
+    ck_assert_str_eq(bt_listen_text(BT_ERR_EXISTS), "address already in use");
+    ck_assert_int_eq(bt_listen_share(first), BT_OK);
+    ck_assert_int_eq(bt_listen(&addr, true, &second), BT_OK);
+    /* What another program does first. */
+    ck_assert_int_eq(bt_listen(&addr, false, &other), BT_ERR_EXISTS);
+    ck_assert_int_eq(close(first), 0);
+    ck_assert_int_eq(bt_listen(&addr, false, &other), BT_ERR_EXISTS);
     ck_assert_int_eq(close(second), 0);
 }
 END_TEST
@@ -181,6 +267,8 @@ END_TEST
 HARNESS_MAIN("net", addresses_read_back_as_written, bad_addresses_are_refused,
              hosts_compare_without_their_ports, urls_are_normalised,
              bad_urls_say_why, a_url_of_an_address_resolves_to_it,
+             families_of_a_name_take_turns_and_each_address_stands_once,
+             a_name_with_many_addresses_keeps_the_first_ones,
              port_zero_gives_a_free_port_and_a_taken_one_is_told,
-             workers_share_a_port,
+             workers_share_a_port, a_shared_port_is_no_free_one,
              a_stale_socket_file_is_replaced_a_live_one_is_not)

@@ -79,6 +79,66 @@ START_TEST(a_failed_engine_is_usable_again_after_a_good_word)
 }
 END_TEST
 
+START_TEST(where_probes_are_sent_an_answer_to_a_call_does_not_make_it_good)
+{
+    struct engine *engine;
+
+    config.timeouts.probe_interval = 2000;
+    engine = open_prefill();
+    engine_mark_failed(engine, 7, "its probe is answered 503");
+    engine_answered(engine, 100000);
+    ck_assert(!engine_is_usable(engine));
+}
+END_TEST
+
+START_TEST(without_probes_an_answer_makes_it_good_a_second_after_it_failed)
+{
+    struct engine *const engine = open_prefill();
+
+    engine_mark_failed(engine, 5000, "refused");
+    engine_answered(engine, 4999); /* another thread's clock */
+    engine_answered(engine, 5999);
+    ck_assert(!engine_is_usable(engine));
+    engine_answered(engine, 6000);
+    ck_assert(engine_is_usable(engine));
+}
+END_TEST
+
+START_TEST(a_name_without_an_address_is_not_usable_until_it_has_one)
+{
+    static char named[] = "http://no-such-host.invalid:8100";
+    struct bt_addrs addrs = {.count = 1};
+    struct engine *engine;
+
+    pair.engines[0].url = named;
+    engine = open_prefill();
+    ck_assert(!engine_is_usable(engine));
+    ck_assert_ptr_null(engine_addrs(engine));
+    ck_assert(!engine_owns_host(engine, BT_STR("127.0.0.1"), BT_STR("1")));
+    ck_assert(
+        engine_owns_host(engine, BT_STR("NO-such-host.invalid"), BT_STR("1")));
+    ck_assert_int_eq(bt_addr_parse("127.0.0.1:8100", &addrs.items[0]), BT_OK);
+    engine_set_addrs(engine, &addrs);
+    ck_assert(engine_is_usable(engine));
+    ck_assert_uint_eq(engine_addrs(engine)->count, 1);
+}
+END_TEST
+
+START_TEST(a_stand_in_is_another_usable_engine_or_decode_where_that_is_allowed)
+{
+    const struct engine *const prefill = open_prefill();
+    struct engine *const decode = registry->pools[0].decode[0];
+
+    ck_assert(!engine_has_stand_in(prefill));
+    ck_assert(!engine_has_stand_in(decode));
+    pair.pool.handoff.on_failure = ON_FAILURE_LOCAL;
+    ck_assert(engine_has_stand_in(prefill));
+    ck_assert(!engine_has_stand_in(decode));
+    engine_mark_failed(decode, 7, "refused");
+    ck_assert(!engine_has_stand_in(prefill));
+}
+END_TEST
+
 START_TEST(connector_baton_needs_a_link)
 {
     struct engine *engine;
@@ -123,6 +183,40 @@ START_TEST(an_engine_owns_its_address_and_its_name)
 }
 END_TEST
 
+START_TEST(any_address_of_an_engine_is_its_own)
+{
+    static char named[] = "http://two.invalid:8100";
+    struct bt_addrs addrs = {.count = 2};
+    struct engine *engine;
+
+    pair.engines[0].url = named;
+    engine = open_prefill();
+    ck_assert_int_eq(bt_addr_parse("[fd00::1]:8100", &addrs.items[0]), BT_OK);
+    ck_assert_int_eq(bt_addr_parse("10.9.0.1:8100", &addrs.items[1]), BT_OK);
+    engine_set_addrs(engine, &addrs);
+    ck_assert(engine_owns_host(engine, BT_STR("fd00::1"), BT_STR("1")));
+    ck_assert(engine_owns_host(engine, BT_STR("10.9.0.1"), BT_STR("1")));
+    ck_assert(!engine_owns_host(engine, BT_STR("10.9.0.2"), BT_STR("1")));
+}
+END_TEST
+
+START_TEST(a_name_among_the_further_hosts_is_compared_as_text)
+{
+    static char name[] = "prefill-0.vllm.svc";
+    static char *names[] = {name};
+    struct engine *engine;
+
+    pair.engines[0].handoff_hosts = (struct bt_conf_strings){names, 1};
+    engine = open_prefill();
+    ck_assert(
+        engine_owns_host(engine, BT_STR("prefill-0.VLLM.svc"), BT_STR("5600")));
+    ck_assert(!engine_owns_host(engine, BT_STR("prefill-0.vllm.svc."),
+                                BT_STR("5600")));
+    ck_assert(!engine_owns_host(engine, BT_STR("prefill-1.vllm.svc"),
+                                BT_STR("5600")));
+}
+END_TEST
+
 START_TEST(further_hosts_and_ports_are_rules)
 {
     struct engine *engine;
@@ -138,11 +232,15 @@ START_TEST(further_hosts_and_ports_are_rules)
 }
 END_TEST
 
-HARNESS_MAIN_WITH("engine", setup, teardown, every_engine_stands_in_its_pool,
-                  a_bad_url_is_an_error,
-                  a_failed_engine_is_usable_again_after_a_good_word,
-                  connector_baton_needs_a_link,
-                  a_pool_is_found_by_name_and_glob,
-                  without_names_a_pool_serves_every_model,
-                  an_engine_owns_its_address_and_its_name,
-                  further_hosts_and_ports_are_rules)
+HARNESS_MAIN_WITH(
+    "engine", setup, teardown, every_engine_stands_in_its_pool,
+    a_bad_url_is_an_error, a_failed_engine_is_usable_again_after_a_good_word,
+    where_probes_are_sent_an_answer_to_a_call_does_not_make_it_good,
+    without_probes_an_answer_makes_it_good_a_second_after_it_failed,
+    a_name_without_an_address_is_not_usable_until_it_has_one,
+    a_stand_in_is_another_usable_engine_or_decode_where_that_is_allowed,
+    any_address_of_an_engine_is_its_own,
+    a_name_among_the_further_hosts_is_compared_as_text,
+    connector_baton_needs_a_link, a_pool_is_found_by_name_and_glob,
+    without_names_a_pool_serves_every_model,
+    an_engine_owns_its_address_and_its_name, further_hosts_and_ports_are_rules)

@@ -68,6 +68,12 @@ void control_handoff_first_token(struct control *control, struct handoff_id id,
     told.first_tokens++;
 }
 
+void control_add_worker(struct control *control, struct bt_mailbox *worker)
+{
+    (void)control;
+    (void)worker;
+}
+
 void control_forget_worker(struct control *control, struct bt_mailbox *worker)
 {
     (void)control;
@@ -78,6 +84,11 @@ void control_want_room(struct control *control, struct bt_mailbox *worker)
 {
     (void)control;
     (void)worker;
+}
+
+void control_tell_room(struct control *control)
+{
+    (void)control;
 }
 
 /* --- one worker over two P and two D --- */
@@ -160,6 +171,35 @@ static void use_baton(void)
         for (size_t p = 0; p < PER_SIDE; p++) {
             atomic_store(&registry->pools[0].decode[d]->pair_ready[p], true);
         }
+    }
+}
+
+static bool has(struct bt_str text, const char *needle)
+{
+    return bt_str_find(text, bt_str_of(needle)) < text.len;
+}
+
+/* For one more request of the same test. */
+static void reset_sink(void)
+{
+    fake_sink_fini(&fake);
+    fake_sink_init(&fake);
+}
+
+static struct engine *engine_at(enum engine_role role, size_t i)
+{
+    const struct pool *const pool = &program.registry->pools[0];
+
+    return role == ENGINE_PREFILL ? pool->prefill[i] : pool->decode[i];
+}
+
+/* From now on, but for those that have a call. */
+static void fill_all(enum engine_role role)
+{
+    for (size_t i = 0; i < PER_SIDE; i++) {
+        (role == ENGINE_PREFILL ? prefill_confs : decode_confs)[i]
+            .max_in_flight = 1;
+        atomic_store(&engine_at(role, i)->in_flight, 1);
     }
 }
 
@@ -474,11 +514,6 @@ END_TEST
 
 /* --- the plain road --- */
 
-static bool has(struct bt_str text, const char *needle)
-{
-    return bt_str_find(text, bt_str_of(needle)) < text.len;
-}
-
 START_TEST(a_request_goes_to_prefill_then_decode_then_back)
 {
     start();
@@ -561,6 +596,70 @@ START_TEST(a_lost_prefill_moves_to_another_engine_with_a_new_handoff)
     ck_assert_uint_eq(fake.code, 503);
     ck_assert_int_eq(x->state, XS_DONE);
     ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], PER_SIDE);
+}
+END_TEST
+
+/* As the control thread says it: its probes or its agents were asked. */
+static void lose_engine(struct engine *engine)
+{
+    struct control_news *const news = calloc(1, sizeof(*news));
+
+    ck_assert_ptr_nonnull(news);
+    news->kind = NEWS_ENGINE_LOST;
+    news->engine = engine;
+    engine_mark_failed(engine, 1, "lost");
+    bt_mailbox_post(worker->mailbox, &news->mail);
+    bt_loop_turn(worker->loop, 0);
+}
+
+START_TEST(a_prefill_leg_leaves_an_engine_that_is_lost)
+{
+    struct engine *first;
+
+    start();
+    first = x->prefill.engine;
+    lose_engine(program.registry->pools[0].decode[0]);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
+    lose_engine(first);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_ptr_ne(x->prefill.engine, first);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 2);
+}
+END_TEST
+
+START_TEST(a_decode_leg_without_a_byte_leaves_an_engine_that_is_lost)
+{
+    struct engine *first;
+
+    reach_decode();
+    on_sent(&x->decode); /* spent: P and D anew */
+    first = x->decode.engine;
+    lose_engine(first);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    answer_prefill(PARAMS);
+    ck_assert_ptr_ne(x->decode.engine, first);
+}
+END_TEST
+
+START_TEST(a_stream_stays_with_an_engine_that_is_lost)
+{
+    reach_stream();
+    lose_engine(x->decode.engine);
+    ck_assert_int_eq(x->state, XS_STREAM);
+}
+END_TEST
+
+START_TEST(a_leg_stays_with_a_lost_engine_when_no_other_is_usable)
+{
+    start();
+    for (size_t i = 0; i < PER_SIDE; i++) {
+        engine_mark_failed(program.registry->pools[0].prefill[i], 1, "lost");
+    }
+    lose_engine(x->prefill.engine);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
+    answer_prefill(PARAMS);
+    ck_assert_int_eq(x->state, XS_DECODE);
 }
 END_TEST
 
@@ -702,10 +801,22 @@ START_TEST(forced_tools_that_prefill_cannot_parse_go_to_decode)
     on_head(&x->prefill, 400, "a/b");
     ck_assert_int_eq(x->state, XS_DECODE);
     ck_assert_int_eq(x->reason, ROUTE_REASON_TOOL_CHOICE);
-    exchange_abort(x);
+    on_head(&x->decode, 400, "application/json");
+    on_body(&x->decode, "{\"error\":{}}");
+    on_end(&x->decode);
+    ck_assert_uint_eq(fake.code, 400);
+    reset_sink();
+    start_with(body); /* D refused it too: nothing was learnt */
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    on_head(&x->prefill, 500, "a/b");
+    on_head(&x->decode, 200, "application/json");
+    on_body(&x->decode, "{}");
+    on_end(&x->decode);
+    ck_assert_uint_eq(fake.code, 200);
+    reset_sink();
     start_with(body);
     ck_assert_int_eq(x->state, XS_DECODE); /* remembered */
-    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 2);
 }
 END_TEST
 
@@ -738,6 +849,290 @@ START_TEST(a_spent_handoff_is_never_used_twice)
     ck_assert_uint_eq(x->params.len, 0);
     answer_prefill(PARAMS);
     ck_assert_ptr_ne(x->decode.engine, first);
+}
+END_TEST
+
+START_TEST(whether_a_handoff_is_spent_is_asked_of_the_connection)
+{
+    reach_decode();
+    x->decode.is_sent = true; /* and no event says so: the answer overtook it */
+    on_head(&x->decode, 503, "a/b");
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 2);
+}
+END_TEST
+
+static void check_ids(enum leg_role role, const char *tail)
+{
+    char id[64];
+
+    (void)snprintf(id, sizeof(id), "%s-%s", x->inner_id, tail);
+    ck_assert(
+        bt_str_eq(bt_buf_str(&fake_legs()->request_id[role]), bt_str_of(id)));
+}
+
+START_TEST(the_legs_of_one_handoff_share_a_request_id)
+{
+    reach_decode();
+    check_ids(LEG_PREFILL, "1");
+    check_ids(LEG_DECODE, "1");
+    on_failed(&x->decode, false, true); /* unspent: it moves */
+    check_ids(LEG_DECODE, "1");
+    again();
+    reach_decode();
+    on_sent(&x->decode);
+    on_failed(&x->decode, false, false); /* spent: a new one */
+    check_ids(LEG_PREFILL, "2");
+    answer_prefill(PARAMS);
+    check_ids(LEG_DECODE, "2");
+    again();
+    reach(XS_RELEASE);
+    check_ids(LEG_RELEASE, "1");
+    again();
+    use_baton();
+    start();
+    answer_baton();
+    check_ids(LEG_DECODE, "1");
+    on_sent(&x->decode);
+    on_failed(&x->decode, false, false);
+    check_ids(LEG_DECODE, "1-r1"); /* the same handoff, another call */
+}
+END_TEST
+
+START_TEST(a_call_of_decode_alone_has_a_request_id_of_its_own)
+{
+    start();
+    answer_prefill("null");
+    check_ids(LEG_PREFILL, "1");
+    check_ids(LEG_DECODE, "2");
+}
+END_TEST
+
+START_TEST(a_retry_takes_the_next_engine_and_no_turn)
+{
+    const uint64_t turn = worker->turns[0].prefill;
+
+    start();
+    ck_assert_uint_eq(x->prefill_engine->id, turn % PER_SIDE);
+    on_failed(&x->prefill, false, false);
+    ck_assert_uint_eq(x->prefill_engine->id, (turn + 1) % PER_SIDE);
+    ck_assert_uint_eq(worker->turns[0].prefill, turn + 1);
+}
+END_TEST
+
+START_TEST(a_failover_waits_for_a_prefill_engine_that_is_only_full)
+{
+    start();
+    fill_all(ENGINE_PREFILL);
+    on_failed(&x->prefill, false, false);
+    ck_assert_int_eq(x->state, XS_WAIT);
+    worker_admit(worker);
+    ck_assert_int_eq(x->state, XS_WAIT);
+    for (size_t i = 0; i < PER_SIDE; i++) {
+        atomic_store(&engine_at(ENGINE_PREFILL, i)->in_flight, 0);
+    }
+    worker_admit(worker);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(x->attempts, 1);
+    check_ids(LEG_PREFILL, "2");
+}
+END_TEST
+
+static void reach_wait_for_decode(void)
+{
+    fill_all(ENGINE_DECODE);
+    on_failed(&x->decode, false, true);
+    ck_assert_int_eq(x->state, XS_WAIT);
+}
+
+static void make_room_at_decode(void)
+{
+    for (size_t i = 0; i < PER_SIDE; i++) {
+        atomic_store(&engine_at(ENGINE_DECODE, i)->in_flight, 0);
+    }
+    worker_admit(worker);
+}
+
+START_TEST(a_handoff_waits_for_a_decode_engine_that_is_only_full)
+{
+    reach_decode();
+    reach_wait_for_decode();
+    make_room_at_decode();
+    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
+    ck_assert(has(bt_buf_str(&fake_legs()->body[LEG_DECODE]), PARAMS));
+}
+END_TEST
+
+START_TEST(a_stock_handoff_waits_no_longer_than_half_its_lease)
+{
+    reach_decode();
+    reach_wait_for_decode();
+    x->params_ms -= 15001;
+    make_room_at_decode();
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_uint_eq(x->params.len, 0);
+}
+END_TEST
+
+START_TEST(a_hold_that_ends_while_it_waits_for_decode_is_made_anew)
+{
+    use_baton();
+    start();
+    answer_baton();
+    reach_wait_for_decode();
+    on_news(NEWS_HOLD_ENDED);
+    make_room_at_decode();
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_uint_eq(told.begun, 2);
+    ck_assert_uint_eq(told.released, 1);
+}
+END_TEST
+
+START_TEST(a_client_that_leaves_the_queue_releases_its_handoff)
+{
+    use_baton();
+    start();
+    answer_baton();
+    reach_wait_for_decode();
+    on(XE_CLIENT_GONE, NULL);
+    ck_assert_uint_eq(told.released, 1);
+    ck_assert_uint_eq(worker->queue_count, 0);
+    check_invariants();
+}
+END_TEST
+
+START_TEST(a_request_under_which_two_engines_died_is_given_up)
+{
+    config.retry.attempts = 9;
+    start();
+    on_failed(&x->prefill, false, false);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    answer_prefill(PARAMS);
+    on_sent(&x->decode);
+    on_failed(&x->decode, false, false);
+    ck_assert_uint_eq(fake.code, 502);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 1);
+}
+END_TEST
+
+START_TEST(an_engine_gone_after_a_stale_connection_died_under_the_request)
+{
+    config.retry.attempts = 9;
+    start();
+    on_failed(&x->prefill, true, false); /* it looks stale */
+    on_failed(&x->prefill, false, true); /* nobody listens any more */
+    ck_assert_uint_eq(x->deaths, 1);
+    on_failed(&x->prefill, true, false);
+    on_failed(&x->prefill, false, true);
+    ck_assert_uint_eq(x->deaths, 2);
+    ck_assert_uint_eq(fake.code, 503);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 4);
+}
+END_TEST
+
+START_TEST(an_engine_that_refuses_connections_has_not_died_of_the_request)
+{
+    config.retry.attempts = 9;
+    start();
+    on_failed(&x->prefill, false, true);
+    answer_prefill(PARAMS);
+    on_failed(&x->decode, false, true);
+    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_uint_eq(x->deaths, 0);
+}
+END_TEST
+
+START_TEST(one_engine_on_both_sides_serves_alone)
+{
+    for (size_t i = 0; i < PER_SIDE; i++) {
+        engine_at(ENGINE_PREFILL, i)->twin = engine_at(ENGINE_DECODE, i);
+        engine_at(ENGINE_DECODE, i)->twin = engine_at(ENGINE_PREFILL, i);
+    }
+    start();
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_ptr_ne(x->prefill_engine->twin, x->decode_engine);
+    on_failed(&x->prefill, false, false); /* the other one is all there is */
+    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_int_eq(x->reason, ROUTE_REASON_SAME_ENGINE);
+    ck_assert(!has(bt_buf_str(&fake_legs()->body[LEG_DECODE]), "kv_transfer"));
+}
+END_TEST
+
+START_TEST(a_stale_connection_of_decode_keeps_a_baton_handoff)
+{
+    use_baton();
+    start();
+    answer_baton();
+    on_sent(&x->decode);
+    on_failed(&x->decode, true, false);
+    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert(fake_legs()->was_fresh);
+    ck_assert_uint_eq(told.begun, 1);
+    ck_assert_int_eq(x->attempts, 0);
+}
+END_TEST
+
+START_TEST(a_refusal_of_decode_releases_as_failed)
+{
+    use_baton();
+    start();
+    answer_baton();
+    on_sent(&x->decode);
+    on_head(&x->decode, 422, "application/json");
+    on_body(&x->decode, "{}");
+    on_end(&x->decode);
+    ck_assert_uint_eq(fake.code, 422);
+    ck_assert_uint_eq(told.released, 1);
+    ck_assert_int_eq(told.reason, RELEASE_FAILED);
+}
+END_TEST
+
+START_TEST(a_second_attempt_knows_nothing_of_the_first_ones_pull)
+{
+    use_baton();
+    start();
+    answer_baton();
+    on_news(NEWS_PULL_FAILED);
+    ck_assert_uint_ne(x->pull.handoff.lo, 0);
+    on_news(NEWS_HOLD_ENDED);
+    on_failed(&x->decode, false, false);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_uint_eq(x->pull.handoff.lo, 0);
+}
+END_TEST
+
+START_TEST(time_in_the_queue_is_a_duration_however_it_ends)
+{
+    reach(XS_WAIT);
+    on(XE_DEADLINE, NULL);
+    ck_assert_uint_eq(fake.code, 503);
+    ck_assert_uint_lt(x->queued_us, 60000000);
+    ck_assert_uint_eq(worker->queue_count, 0);
+}
+END_TEST
+
+START_TEST(the_only_engines_429_is_passed_on_as_it_is)
+{
+    atomic_store(&engine_at(ENGINE_PREFILL, 1)->failed_at_ms, 1);
+    atomic_store(&engine_at(ENGINE_DECODE, 1)->failed_at_ms, 1);
+    config.retry.attempts = 0;
+    start();
+    on_head(&x->prefill, 429, "a/b");
+    on_body(&x->prefill, "too many");
+    on_end(&x->prefill);
+    ck_assert_uint_eq(fake.code, 429);
+    ck_assert(bt_str_eq(bt_buf_str(&fake.body), BT_STR("too many")));
+    ck_assert(has(bt_buf_str(&fake.fields), "Retry-After: 7\r\n"));
+    reset_sink();
+    start();
+    answer_prefill(PARAMS);
+    on_sent(&x->decode);
+    on_head(&x->decode, 429, "a/b");
+    on_body(&x->decode, "too many");
+    on_end(&x->decode);
+    ck_assert_uint_eq(fake.code, 429);
+    ck_assert(bt_str_eq(bt_buf_str(&fake.body), BT_STR("too many")));
 }
 END_TEST
 
@@ -1106,6 +1501,10 @@ HARNESS_MAIN_WITH(
     a_stream_commits_at_its_first_event_and_frees_the_body,
     a_slow_client_pauses_the_decode_leg, a_refusal_of_prefill_is_the_clients,
     a_lost_prefill_moves_to_another_engine_with_a_new_handoff,
+    a_prefill_leg_leaves_an_engine_that_is_lost,
+    a_decode_leg_without_a_byte_leaves_an_engine_that_is_lost,
+    a_stream_stays_with_an_engine_that_is_lost,
+    a_leg_stays_with_a_lost_engine_when_no_other_is_usable,
     without_attempts_nothing_is_tried_again, an_empty_budget_stops_retries,
     a_stale_connection_is_a_resend_outside_the_budget,
     local_sends_to_decode_alone_when_prefill_is_used_up,
@@ -1117,6 +1516,24 @@ HARNESS_MAIN_WITH(
     forced_tools_that_prefill_cannot_parse_go_to_decode,
     an_unspent_handoff_moves_to_another_decode_engine,
     a_spent_handoff_is_never_used_twice,
+    whether_a_handoff_is_spent_is_asked_of_the_connection,
+    the_legs_of_one_handoff_share_a_request_id,
+    a_call_of_decode_alone_has_a_request_id_of_its_own,
+    a_retry_takes_the_next_engine_and_no_turn,
+    a_failover_waits_for_a_prefill_engine_that_is_only_full,
+    a_handoff_waits_for_a_decode_engine_that_is_only_full,
+    a_stock_handoff_waits_no_longer_than_half_its_lease,
+    a_hold_that_ends_while_it_waits_for_decode_is_made_anew,
+    a_client_that_leaves_the_queue_releases_its_handoff,
+    a_request_under_which_two_engines_died_is_given_up,
+    an_engine_gone_after_a_stale_connection_died_under_the_request,
+    an_engine_that_refuses_connections_has_not_died_of_the_request,
+    one_engine_on_both_sides_serves_alone,
+    a_stale_connection_of_decode_keeps_a_baton_handoff,
+    a_refusal_of_decode_releases_as_failed,
+    a_second_attempt_knows_nothing_of_the_first_ones_pull,
+    time_in_the_queue_is_a_duration_however_it_ends,
+    the_only_engines_429_is_passed_on_as_it_is,
     a_baton_handoff_moves_while_its_hold_lives,
     a_baton_handoff_whose_hold_ended_is_made_anew,
     a_pull_that_blames_prefill_clears_the_decode_engine,

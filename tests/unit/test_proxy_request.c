@@ -90,6 +90,71 @@ START_TEST(an_edit_may_be_closed_again_with_other_params)
 }
 END_TEST
 
+/* The text of the edits as they are closed with `params`. */
+static struct bt_str close_with(struct request_edit *edit, const char *params)
+{
+    struct bt_buf out = {0};
+    struct bt_str text;
+
+    request_close_edit(&request, edit, &arena, bt_str_of(params));
+    bt_json_splice_append(&edit->splice, &out);
+    text = bt_arena_dup(&arena, bt_buf_str(&out));
+    bt_buf_fini(&out);
+    return text;
+}
+
+static const char *const DROPPED_LAST[] = {
+    "{\"prompt\":\"x\",\"stop\":[\"a\"]}",
+    "{\"prompt\":\"x\",\"min_tokens\":1 }",
+    "{\"prompt\":\"x\",\"kv_transfer_params\":null}",
+    "{\"max_tokens\":1,\"ignore_eos\":true,\"stop\":[],\"bootstrap_room\":1}",
+    "{\"stop\":[]}",
+    "{\"kv_transfer_params\":null}",
+    "{\"extra_body\":{\"kv_transfer_params\":1}}",
+    "{}",
+};
+
+START_TEST(the_last_close_of_an_edit_is_the_only_one)
+{
+    for (size_t i = 0; i < BT_ARRAY_LEN(DROPPED_LAST); i++) {
+        struct bt_str first;
+        struct bt_str last;
+
+        ck_assert_int_eq(read_body(DROPPED_LAST[i]), FAULT_NONE);
+        first = close_with(&request.prefill, "{\"h\":1}");
+        (void)close_with(&request.prefill, "{\"h\":2}");
+        last = close_with(&request.prefill, "{\"h\":1}");
+        ck_assert(bt_str_eq(first, last));
+        first = close_with(&request.decode, "");
+        (void)close_with(&request.decode, "{\"h\":2}");
+        last = close_with(&request.decode, "");
+        ck_assert(bt_str_eq(first, last));
+    }
+}
+END_TEST
+
+START_TEST(a_release_changes_nothing_of_the_prefill_leg)
+{
+    for (size_t i = 0; i < BT_ARRAY_LEN(DROPPED_LAST); i++) {
+        struct request_edit edit;
+        struct bt_buf out = {0};
+        struct bt_str before;
+
+        ck_assert_int_eq(read_body(DROPPED_LAST[i]), FAULT_NONE);
+        before = close_with(&request.prefill, "{\"ask\":1}");
+        request_release_edit(&request, &edit, &arena, BT_STR("{\"h\":1}"),
+                             true);
+        bt_json_splice_append(&request.prefill.splice, &out);
+        ck_assert(bt_str_eq(bt_buf_str(&out), before));
+        bt_buf_clear(&out);
+        bt_json_splice_append(&edit.splice, &out);
+        ck_assert_uint_eq(bt_str_find(bt_buf_str(&out), BT_STR("ask")),
+                          out.len);
+        bt_buf_fini(&out);
+    }
+}
+END_TEST
+
 START_TEST(chat_limits_follow_what_the_client_sent)
 {
     ck_assert_int_eq(read_as(ENDPOINT_CHAT,
@@ -142,6 +207,126 @@ START_TEST(private_members_inside_extra_body_go_too)
 }
 END_TEST
 
+static const char *const PRIVATE_NAMES[] = {
+    "kv_transfer_params",
+    "ec_transfer_params",
+    "bootstrap_host",
+    "bootstrap_port",
+    "bootstrap_room",
+    "disagg_prefill_dp_rank",
+    "kv\\u005ftransfer\\u005Fparams",
+    "\\u006b\\u0076_transfer_params",
+    "disagg\\u005fx",
+};
+static const char *const PRIVATE_VALUES[] = {
+    "\"\"", "null", "0", "-1.5e3", "{\"a\":[1,{}]}", "[]", "true"};
+static const char *const CONTAINERS[] = {"extra_body", "vllm_xargs",
+                                         "sampling_params", "extra_args",
+                                         "vllm\\u005fxargs"};
+
+/* One private member, in a container within a container. */
+static void check_within(const char *outer, const char *inner, const char *name,
+                         const char *value)
+{
+    const struct bt_str evil =
+        bt_arena_printf(&arena, "\"%s\":%s", name, value);
+    const struct bt_str body = bt_arena_printf(
+        &arena,
+        "{\"prompt\":\"x\",\"max_tokens\":1,\"ignore_eos\":true,"
+        "\"%s\":{%.*s, \"keep\":1,\"%s\":{\"a\":1,%.*s}}}",
+        outer, BT_STR_ARG(evil), inner, BT_STR_ARG(evil));
+    const struct bt_str want = bt_arena_printf(
+        &arena,
+        "{\"prompt\":\"x\",\"max_tokens\":1,\"ignore_eos\":true,"
+        "\"%s\":{\"keep\":1,\"%s\":{\"a\":1}}}",
+        outer, inner);
+
+    ck_assert_int_eq(read_body(body.ptr), FAULT_NONE);
+    ck_assert(request_has_private(&request));
+    check_edit(&request.decode, "", want.ptr);
+    check_edit(&request.prefill, "", want.ptr);
+}
+
+START_TEST(no_private_member_stays_in_any_container)
+{
+    for (size_t i = 0; i < BT_ARRAY_LEN(CONTAINERS); i++) {
+        for (size_t j = 0; j < BT_ARRAY_LEN(PRIVATE_NAMES); j++) {
+            check_within(CONTAINERS[i], CONTAINERS[(i + j) % 4],
+                         PRIVATE_NAMES[j],
+                         PRIVATE_VALUES[j % BT_ARRAY_LEN(PRIVATE_VALUES)]);
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_container_that_stands_twice_is_cleaned_each_time)
+{
+    ck_assert_int_eq(
+        read_body(
+            "{\"vllm_xargs\":{\"kv_transfer_params\":\"\"},\"max_tokens\":1,"
+            "\"ignore_eos\":true,\"vllm_xargs\":{\"a\":1,"
+            "\"kv_transfer_params\":1,\"kv_transfer_params\":null}}"),
+        FAULT_NONE);
+    check_edit(&request.decode, "",
+               "{\"vllm_xargs\":{},\"max_tokens\":1,\"ignore_eos\":true,"
+               "\"vllm_xargs\":{\"a\":1}}");
+}
+END_TEST
+
+START_TEST(a_private_member_is_named_with_its_path)
+{
+    ck_assert_int_eq(
+        read_body("{\"extra_body\":{\"sampling_params\":{\"extra\\u005fargs\":"
+                  "{\"kv_transfer\\u005fparams\":0}}},\"bootstrap_room\":1}"),
+        FAULT_NONE);
+    ck_assert(bt_str_eq(
+        request.private_name,
+        BT_STR("extra_body.sampling_params.extra_args.kv_transfer_params")));
+    ck_assert_int_eq(read_body("{\"disagg_a\":1}"), FAULT_NONE);
+    ck_assert(bt_str_eq(request.private_name, BT_STR("disagg_a")));
+}
+END_TEST
+
+START_TEST(a_long_name_hides_no_private_prefix)
+{
+    struct bt_buf body = {0};
+
+    bt_buf_append(&body, BT_STR("{\"disagg\\u005f"));
+    for (int i = 0; i < 1000; i++) {
+        bt_buf_append_char(&body, 'x');
+    }
+    bt_buf_append(&body, BT_STR("\":1}"));
+    bt_buf_append_char(&body, '\0');
+    ck_assert_int_eq(read_body(body.data), FAULT_NONE);
+    check_edit(&request.decode, "", "{}");
+    ck_assert_uint_lt(request.private_name.len, 100);
+    bt_buf_fini(&body);
+}
+END_TEST
+
+/* Each level is read once more: no client may choose how often. */
+START_TEST(containers_nest_so_deep_and_no_deeper)
+{
+    for (int levels = 8; levels <= 9; levels++) {
+        struct bt_buf body = {0};
+
+        for (int i = 0; i < levels; i++) {
+            bt_buf_append(&body, BT_STR("{\"extra_body\":"));
+        }
+        bt_buf_append(&body, BT_STR("{\"bootstrap_port\":1}"));
+        for (int i = 0; i < levels; i++) {
+            bt_buf_append_char(&body, '}');
+        }
+        bt_buf_append_char(&body, '\0');
+        ck_assert_int_eq(read_body(body.data),
+                         levels == 8 ? FAULT_NONE : FAULT_BAD_REQUEST);
+        ck_assert_int_eq(request_has_private(&request), levels == 8);
+        ck_assert_int_eq(detail.len == 0, levels == 8);
+        bt_buf_fini(&body);
+    }
+}
+END_TEST
+
 START_TEST(look_alikes_stay)
 {
     const char *const body =
@@ -180,6 +365,32 @@ START_TEST(what_is_no_object_is_refused)
 }
 END_TEST
 
+START_TEST(a_byte_order_mark_is_left_out)
+{
+    ck_assert_int_eq(read_body("\xef\xbb\xbf {\"max_tokens\":2}"), FAULT_NONE);
+    check_edit(&request.decode, "1",
+               " {\"max_tokens\":2,\"kv_transfer_params\":1}");
+    check_edit(&request.prefill, "", " {\"max_tokens\":1,\"ignore_eos\":true}");
+    ck_assert_int_eq(read_body("\xef\xbb\xbf\xef\xbb\xbf{}"), FAULT_BAD_JSON);
+}
+END_TEST
+
+START_TEST(wide_characters_are_refused_by_name)
+{
+    const struct bt_str bodies[] = {
+        BT_STR("\xff\xfe{\0}\0"), BT_STR("\xfe\xff\0{\0}"),
+        BT_STR("{\0}\0"),         BT_STR("\0{\0}"),
+        BT_STR("{\0\0\0}\0\0\0"), BT_STR("\0\0\xfe\xff\0\0\0{")};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(bodies); i++) {
+        ck_assert_int_eq(
+            request_read(&request, &arena, ENDPOINT_CHAT, bodies[i], &detail),
+            FAULT_BAD_JSON);
+        ck_assert_uint_lt(bt_str_find(detail, BT_STR("UTF-16")), detail.len);
+    }
+}
+END_TEST
+
 struct reason_row {
     const char *member;
     enum route_reason reason;
@@ -204,7 +415,12 @@ START_TEST(what_one_handoff_cannot_serve_goes_to_decode_alone)
         {"\"prompt_logprobs\":0", ROUTE_REASON_PROMPT_LOGPROBS},
         {"\"prompt_logprobs\":null", ROUTE_REASON_PD},
         {"\"use_beam_search\":true", ROUTE_REASON_BEAM},
-        {"\"prompt_embeds\":\"x\"", ROUTE_REASON_PROMPT_EMBEDS}};
+        {"\"prompt_embeds\":\"x\"", ROUTE_REASON_PROMPT_EMBEDS},
+        {"\"truncate_prompt_tokens\":-1", ROUTE_REASON_TRUNCATE},
+        {"\"truncate_prompt_tokens\":-1.0", ROUTE_REASON_TRUNCATE},
+        {"\"truncate_prompt_tokens\":\"-1\"", ROUTE_REASON_TRUNCATE},
+        {"\"truncate_prompt_tokens\":9", ROUTE_REASON_PD},
+        {"\"truncate_prompt_tokens\":null", ROUTE_REASON_PD}};
 
     for (size_t i = 0; i < BT_ARRAY_LEN(rows); i++) {
         const struct bt_str body =
@@ -289,11 +505,19 @@ HARNESS_MAIN_WITH("request", setup, teardown,
                   the_prefill_leg_makes_one_token_without_a_stream,
                   the_decode_leg_keeps_every_byte,
                   an_edit_may_be_closed_again_with_other_params,
+                  the_last_close_of_an_edit_is_the_only_one,
+                  a_release_changes_nothing_of_the_prefill_leg,
                   chat_limits_follow_what_the_client_sent,
                   private_members_go_on_both_legs_however_spelled,
-                  private_members_inside_extra_body_go_too, look_alikes_stay,
+                  private_members_inside_extra_body_go_too,
+                  no_private_member_stays_in_any_container,
+                  a_container_that_stands_twice_is_cleaned_each_time,
+                  a_private_member_is_named_with_its_path,
+                  a_long_name_hides_no_private_prefix,
+                  containers_nest_so_deep_and_no_deeper, look_alikes_stay,
                   an_edited_member_that_stands_twice_is_refused,
-                  what_is_no_object_is_refused,
+                  what_is_no_object_is_refused, a_byte_order_mark_is_left_out,
+                  wide_characters_are_refused_by_name,
                   what_one_handoff_cannot_serve_goes_to_decode_alone,
                   the_prompt_is_measured_without_images,
                   the_model_and_forced_tools_are_read,

@@ -67,11 +67,56 @@ static void break_engine(struct engine *engine, uint64_t when)
 START_TEST(round_robin_takes_turns)
 {
     for (uint64_t turn = 0; turn < 6; turn++) {
-        ask.turn = turn;
+        ask.prefill_turn = turn;
+        ask.decode_turn = 1; /* each side has its own */
         ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
         ck_assert_ptr_eq(choice.prefill, prefills[turn % ENGINES]);
-        ck_assert_ptr_eq(choice.decode, decodes[turn % ENGINES]);
+        ck_assert_ptr_eq(choice.decode, decodes[1]);
     }
+}
+END_TEST
+
+START_TEST(sides_in_step_still_meet_in_all_pairs)
+{
+    unsigned met[ENGINES][ENGINES] = {{0}};
+
+    for (uint64_t turn = 0; turn < ENGINES * ENGINES; turn++) {
+        ask.prefill_turn = turn;
+        ask.decode_turn = turn;
+        ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+        met[choice.prefill->id][choice.decode->id - ENGINES]++;
+    }
+    for (size_t p = 0; p < ENGINES; p++) {
+        for (size_t d = 0; d < ENGINES; d++) {
+            ck_assert_uint_eq(met[p][d], 1);
+        }
+    }
+}
+END_TEST
+
+START_TEST(no_engine_hands_over_to_itself)
+{
+    pool.prefill_count = 1;
+    prefills[0]->twin = decodes[0];
+    decodes[0]->twin = prefills[0];
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+    ck_assert_ptr_eq(choice.decode, decodes[1]);
+    pool.decode_count = 1;
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_SAME_ENGINE);
+    ask.wants_prefill = false;
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+    ck_assert_ptr_eq(choice.decode, decodes[0]);
+}
+END_TEST
+
+START_TEST(a_prefill_engine_is_chosen_that_has_another_decode)
+{
+    pool.decode_count = 1;
+    prefills[0]->twin = decodes[0];
+    decodes[0]->twin = prefills[0];
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+    ck_assert_ptr_eq(choice.prefill, prefills[1]);
+    ck_assert_ptr_eq(choice.decode, decodes[0]);
 }
 END_TEST
 
@@ -86,9 +131,9 @@ START_TEST(turns_are_in_proportion_to_weights)
         confs[i].weight = WEIGHTS[i];
     }
     for (uint64_t turn = 0; turn < 2 * (51 + 30 + 1); turn++) {
-        ask.turn = turn;
+        ask.prefill_turn = turn;
         ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
-        ck_assert_ptr_eq(choice.decode, decodes[turn % ENGINES]);
+        ck_assert_ptr_eq(choice.decode, decodes[0]);
         counts[choice.prefill->id]++;
         run = choice.prefill == last ? run + 1 : 1;
         ck_assert_uint_le(run, 3);
@@ -138,7 +183,8 @@ START_TEST(a_good_prefill_goes_with_the_decode_that_failed_first)
     break_engine(decodes[0], 30);
     break_engine(decodes[1], 10);
     break_engine(decodes[2], 20);
-    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_PAIR); /* stock */
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND); /* stock */
+    ck_assert_ptr_eq(choice.decode, decodes[1]);
     use_baton();
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
     ck_assert_ptr_eq(choice.decode, decodes[1]);
@@ -148,7 +194,20 @@ START_TEST(a_good_prefill_goes_with_the_decode_that_failed_first)
     for (size_t d = 0; d < ENGINES; d++) {
         atomic_store(&decodes[d]->is_linked, false);
     }
-    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_PAIR);
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_DECODE);
+}
+END_TEST
+
+START_TEST(an_engine_whose_name_has_no_address_is_never_tried)
+{
+    for (size_t i = 0; i < ENGINES; i++) {
+        break_engine(decodes[i], 1 + i);
+        atomic_store(&decodes[i]->is_unresolved, i < 2);
+    }
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+    ck_assert_ptr_eq(choice.decode, decodes[2]);
+    atomic_store(&decodes[2]->is_unresolved, true);
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_DECODE);
 }
 END_TEST
 
@@ -238,15 +297,16 @@ START_TEST(a_given_prefill_engine_leaves_decode_to_choose)
 }
 END_TEST
 
-HARNESS_MAIN_WITH("route", setup, NULL, round_robin_takes_turns,
-                  turns_are_in_proportion_to_weights,
-                  without_prefill_only_decode_is_chosen,
-                  failed_and_avoided_engines_are_passed_over,
-                  with_none_usable_the_one_that_failed_first_is_tried,
-                  a_good_prefill_goes_with_the_decode_that_failed_first,
-                  with_all_avoided_none_is_found,
-                  a_full_engine_makes_the_request_wait,
-                  baton_holds_at_most_half_of_the_blocks,
-                  baton_waits_for_free_blocks_at_decode,
-                  baton_routes_introduced_pairs_only,
-                  a_given_prefill_engine_leaves_decode_to_choose)
+HARNESS_MAIN_WITH(
+    "route", setup, NULL, round_robin_takes_turns,
+    sides_in_step_still_meet_in_all_pairs, no_engine_hands_over_to_itself,
+    a_prefill_engine_is_chosen_that_has_another_decode,
+    turns_are_in_proportion_to_weights, without_prefill_only_decode_is_chosen,
+    failed_and_avoided_engines_are_passed_over,
+    with_none_usable_the_one_that_failed_first_is_tried,
+    a_good_prefill_goes_with_the_decode_that_failed_first,
+    an_engine_whose_name_has_no_address_is_never_tried,
+    with_all_avoided_none_is_found, a_full_engine_makes_the_request_wait,
+    baton_holds_at_most_half_of_the_blocks,
+    baton_waits_for_free_blocks_at_decode, baton_routes_introduced_pairs_only,
+    a_given_prefill_engine_leaves_decode_to_choose)

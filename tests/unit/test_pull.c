@@ -452,11 +452,14 @@ END_TEST
 
 static void check_killed(const char *provider)
 {
+    const struct pair_options options = {.provider = provider,
+                                         .pull_timeout_ms = 2000};
     const uint32_t ids[] = {1, 2};
     baton_event event;
     int status;
 
-    open_with(provider);
+    pair_open(&pair, &options);
+    ck_assert_int_eq(pair_introduce(&pair).type, BATON_EVENT_PEER_READY);
     pair_hold(&pair, id_a, 1, ids, 2, 3, &answer);
     ck_assert_int_eq(kill(pair.child, SIGKILL), 0);
     ck_assert_int_eq(waitpid(pair.child, &status, 0), pair.child);

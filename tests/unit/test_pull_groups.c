@@ -21,7 +21,7 @@
 #define TEXT_MAX   16384
 #define GROUPS_MAX 3
 #define HANDOFFS   16
-#define WAIT_MS    10000
+#define WAIT_MS    30000
 
 struct region {
     uint64_t offset;
@@ -143,7 +143,7 @@ static void open_side(struct side *side, const char *engine,
     options.engine = engine;
     options.provider = provider;
     options.fingerprint = shape->name;
-    options.pull_timeout_ms = 5000;
+    options.pull_timeout_ms = 20000;
     options.checksum = checksum;
     ck_assert_int_eq(baton_agent_open(&options, &side->agent), BATON_OK);
     add_regions(side);

@@ -5,6 +5,8 @@
 #include "tests/support/harness.h"
 #include "tests/support/pair.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -491,6 +493,36 @@ START_TEST(a_missing_unix_socket_is_refused)
 }
 END_TEST
 
+static int option_of(const struct bt_stream *stream, int level, int name)
+{
+    int value = 0;
+    socklen_t len = sizeof(value);
+
+    ck_assert_int_eq(
+        getsockopt(bt_stream_fd(stream), level, name, &value, &len), 0);
+    return value;
+}
+
+START_TEST(a_peer_that_vanishes_is_found_out_on_a_connection_of_ours)
+{
+    struct owner client = {.stream = NULL};
+    struct bt_addr addr;
+    const int listener = pair_listen(&addr);
+
+    ck_assert_int_eq(bt_stream_connect(loop, &addr, &options, &events, &client,
+                                       &client.stream),
+                     BT_OK);
+    ck_assert_int_eq(option_of(client.stream, SOL_SOCKET, SO_KEEPALIVE), 1);
+    ck_assert_int_eq(option_of(client.stream, IPPROTO_TCP, TCP_KEEPIDLE), 10);
+    ck_assert_int_eq(option_of(client.stream, IPPROTO_TCP, TCP_KEEPINTVL), 5);
+    ck_assert_int_eq(option_of(client.stream, IPPROTO_TCP, TCP_KEEPCNT), 3);
+    ck_assert_int_eq(option_of(client.stream, IPPROTO_TCP, TCP_USER_TIMEOUT),
+                     25000);
+    bt_stream_close(&client.stream);
+    ck_assert_int_eq(close(listener), 0);
+}
+END_TEST
+
 START_TEST(an_adopted_stream_talks_to_its_new_owner)
 {
     struct owner other = {.stream = NULL};
@@ -522,4 +554,5 @@ HARNESS_MAIN_WITH(
     closing_ends_and_resetting_resets, readable_tells_bytes_and_the_end,
     a_connect_is_told_later_and_what_was_written_arrives,
     a_refused_connect_is_told_later, a_missing_unix_socket_is_refused,
+    a_peer_that_vanishes_is_found_out_on_a_connection_of_ours,
     an_adopted_stream_talks_to_its_new_owner)

@@ -74,6 +74,18 @@ START_TEST(a_character_has_its_code)
 }
 END_TEST
 
+START_TEST(one_mark_in_front_is_skipped)
+{
+    ck_assert(
+        bt_str_eq(bt_utf8_skip_mark(BT_STR("\xef\xbb\xbf[")), BT_STR("[")));
+    ck_assert(
+        bt_str_eq(bt_utf8_skip_mark(BT_STR("\xef\xbb")), BT_STR("\xef\xbb")));
+    ck_assert_uint_eq(bt_utf8_skip_mark(BT_STR("\xef\xbb\xbf")).len, 0);
+    ck_assert_uint_eq(bt_utf8_skip_mark((struct bt_str){0}).len, 0);
+}
+END_TEST
+
 HARNESS_MAIN("utf8", characters_at_the_bounds_have_their_length,
              bytes_outside_the_bounds_are_no_character,
-             a_text_is_valid_when_each_character_is, a_character_has_its_code)
+             a_text_is_valid_when_each_character_is, a_character_has_its_code,
+             one_mark_in_front_is_skipped)

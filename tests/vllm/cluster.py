@@ -2,6 +2,8 @@
 
     Zygote ── forks ──► Engine P, Engine D, Engine alone (the truth)
     Proxy                                   all on loopback, ports of ours
+
+A port is the kernel's choice and held for its program until the tests end.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import random
 import re
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +26,10 @@ from typing import Any
 import httpx
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "deploy"))
+
+import ports  # noqa: E402
+
 BUILD = pathlib.Path(os.environ.get("BATON_BUILD", ROOT / "build/release"))
 MODELS = pathlib.Path(os.environ.get("BATON_VLLM_MODELS", ROOT / ".cache/vllm/models"))
 PATIENCE = float(os.environ.get("BATON_PATIENCE", "1"))
@@ -53,16 +58,13 @@ def wait_for(what: str, seconds: float, is_true: Callable[[], Any]) -> Any:
         time.sleep(0.02)
 
 
-def free_port() -> int:
-    """Below the range that the system gives out by itself."""
-    while True:
-        port = random.randint(18000, 31999)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+_held: list[ports.Held] = []
+
+
+def hold_port() -> int:
+    """Ours until the tests end."""
+    _held.append(ports.Held())
+    return _held[-1].port
 
 
 def listens(pid: int, port: int) -> bool:
@@ -307,7 +309,7 @@ class Proxy:
         key_file: pathlib.Path | None = None,
     ) -> None:
         self.log = folder / "proxy.log"
-        self.port, self.admin_port = free_port(), free_port()
+        self.port, self.admin_port = hold_port(), hold_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.admin = f"http://127.0.0.1:{self.admin_port}"
         self.args = [
@@ -397,13 +399,21 @@ def baton_transfer(role: str, agents: int, url: str, **extra: Any) -> dict[str, 
     }
 
 
+def nixl_env() -> dict[str, str]:
+    """Where the engines of vLLM's own connector meet."""
+    return {
+        "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
+        "VLLM_NIXL_SIDE_CHANNEL_PORT": str(hold_port()),
+    }
+
+
 class Pair:
     """P, D and a proxy of one model; `alone` is the truth."""
 
     def __init__(self, folder: pathlib.Path, model: str, **options: Any) -> None:
         self.folder = folder
         self.model = model
-        self.agents = free_port()
+        self.agents = hold_port()
         self.key_file = folder / "agent.key"
         self.key_file.touch(mode=0o600)
         self.key_file.write_text(secrets.token_hex(16) + "\n")
@@ -411,34 +421,35 @@ class Pair:
         settings = options.pop("settings", ())
         flags = options.pop("flags", [])
         transfer = options.pop("transfer", {})
+        connector = options.pop("connector", "baton")
         self.engines = []
         for number, (name, kv_role) in enumerate(
             (("p", "kv_producer"), ("d", "kv_consumer"))
         ):
-            port = free_port()
-            self.engines.append(
-                Engine(
-                    name,
-                    model,
-                    port,
-                    folder / f"{name}.log",
-                    baton_transfer(
-                        role or kv_role,
-                        self.agents,
-                        f"http://127.0.0.1:{port}",
-                        key_file=str(self.key_file),
-                        **transfer,
-                    ),
-                    flags=[*flags],
-                    **{"core": number % (os.cpu_count() or 1), **options},
+            port = hold_port()
+            own = {"core": number % (os.cpu_count() or 1), **options}
+            if connector == "nixl":
+                config = {"kv_connector": "NixlConnector", "kv_role": role or kv_role}
+                own["env"] = {**own.get("env", {}), **nixl_env()}
+            else:
+                config = baton_transfer(
+                    role or kv_role,
+                    self.agents,
+                    f"http://127.0.0.1:{port}",
+                    key_file=str(self.key_file),
+                    **transfer,
                 )
+            log = folder / f"{name}.log"
+            self.engines.append(
+                Engine(name, model, port, log, config, flags=[*flags], **own)
             )
         self.p, self.d = self.engines
         self.proxy = Proxy(
             folder,
             [self.p.url],
             [self.d.url],
-            settings=settings,
+            connector,
+            settings,
             agents=self.agents,
             key_file=self.key_file,
         )

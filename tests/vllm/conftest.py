@@ -66,7 +66,7 @@ class Truth:
         self.close()
         log = self._folder / f"alone-{model}.log"
         engine = cluster.Engine(
-            "alone", model, cluster.free_port(), log, flags=flags,
+            "alone", model, cluster.hold_port(), log, flags=flags,
             kv_bytes=512 << 20, dtype=dtype,
         )  # fmt: skip
         engine.start(self._zygote)

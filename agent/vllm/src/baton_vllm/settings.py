@@ -59,7 +59,7 @@ class Settings:
                 "chmod 640 it"
             )
         lines = file.read_bytes().splitlines()
-        key = lines[0].strip() if lines else b""
+        key = lines[0].removeprefix(b"\xef\xbb\xbf").strip() if lines else b""
         if not key:
             raise ValueError(f"key_file {self.key_file}: its first line is empty")
         return key
