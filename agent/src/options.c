@@ -81,7 +81,7 @@ static const char *texts_fault(const baton_options *options)
     }
     if (options->key.length > LINK_KEY_MAX ||
         (options->key.data == NULL && options->key.length > 0)) {
-        return "key is NULL or longer than 4095 bytes";
+        return "key is NULL or longer than 4096 bytes";
     }
     return NULL;
 }

@@ -112,29 +112,32 @@ static void on_down(void *owner, uint64_t proxy, uint64_t silent_us)
     (void)silent_us;
 }
 
-static void on_release(void *owner, uint64_t proxy, baton_id handoff,
+static bool on_release(void *owner, uint64_t proxy, baton_id handoff,
                        baton_reason reason)
 {
     (void)owner;
     (void)proxy;
     check(handoff.lo != 0);
     check(reason <= BATON_REASON_MEMORY);
+    return handoff.hi % 2 == 0;
 }
 
-static void on_renew(void *owner, uint64_t proxy, baton_id handoff,
+static bool on_renew(void *owner, uint64_t proxy, baton_id handoff,
                      uint32_t lease_ms)
 {
     (void)owner;
     (void)proxy;
     check(handoff.lo != 0);
     check(lease_ms != 0);
+    return handoff.hi % 2 == 0;
 }
 
-static void on_cancel(void *owner, uint64_t proxy, baton_id handoff)
+static bool on_cancel(void *owner, uint64_t proxy, baton_id handoff)
 {
     (void)owner;
     (void)proxy;
     check(handoff.lo != 0);
+    return handoff.hi % 2 == 0;
 }
 
 static void on_peer_up(void *owner, uint64_t proxy, struct bt_str card)

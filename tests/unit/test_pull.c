@@ -79,6 +79,16 @@ static struct {
     char text[8192];
 } said = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* The tests may share one process. */
+static void setup(void)
+{
+    atomic_store(&cma.error, 0);
+    atomic_store(&cma.is_short, false);
+    atomic_store(&cma.is_parked, false);
+    atomic_store(&cma.count, 0);
+    said.text[0] = '\0';
+}
+
 static void on_log(void *arg, int level, const char *text)
 {
     (void)arg;
@@ -667,9 +677,10 @@ START_TEST(a_forks_child_closes_nothing_of_its_parents)
 }
 END_TEST
 
-HARNESS_MAIN(
-    "pull", reads_scattered_blocks_over_tcp, reads_scattered_blocks_over_cma,
-    fails_as_lost_after_a_break_over_tcp, fails_as_lost_after_a_break_over_cma,
+HARNESS_MAIN_WITH(
+    "pull", setup, NULL, reads_scattered_blocks_over_tcp,
+    reads_scattered_blocks_over_cma, fails_as_lost_after_a_break_over_tcp,
+    fails_as_lost_after_a_break_over_cma,
     fails_as_lost_after_blocks_were_reused, fails_as_lost_after_a_release,
     reads_only_the_tail_that_is_missing, a_full_hit_is_pulled_at_once,
     strides_wider_than_blocks_are_not_merged, finds_flipped_bytes_by_checksum,
