@@ -285,7 +285,6 @@ static void on_ready(void *owner)
 static const struct bt_stream_events stream_events = {
     .on_connected = on_ready,
     .on_bytes = on_bytes,
-    .on_filled = on_ready,
     .on_eof = on_eof,
     .on_room = on_ready,
     .on_flushed = on_ready,

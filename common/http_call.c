@@ -264,15 +264,9 @@ static void on_room(void *owner)
     (void)owner;
 }
 
-static void on_filled(void *owner)
-{
-    (void)owner;
-}
-
 static const struct bt_stream_events stream_events = {
     .on_connected = on_connected,
     .on_bytes = on_bytes,
-    .on_filled = on_filled,
     .on_eof = on_eof,
     .on_room = on_room,
     .on_flushed = on_flushed,

@@ -13,6 +13,7 @@
 #include "common/http_conn.h"
 
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define LINGER_BYTES (256 * BT_KIB)
@@ -20,6 +21,8 @@
 #define BODY_IOV     16
 /* Pipelined requests that one connection gets in one turn: others wait too. */
 #define REQUESTS_A_TURN 8
+/* Idle connections that are looked at for one that may give way. */
+#define GIVE_WAY_TRIES 16
 
 enum request_state {
     REQUEST_IDLE,  /* no byte yet */
@@ -48,6 +51,7 @@ struct bt_http_conn {
     void *owner;
     struct bt_timer timer;
     struct bt_deferred later;
+    TAILQ_ENTRY(bt_http_conn) idle_entry;
 
     enum request_state request;
     enum answer_state answer;
@@ -62,6 +66,8 @@ struct bt_http_conn {
     uint64_t idle_since_ms;
     uint64_t head_since_ms;
     uint64_t body_since_ms;
+    uint64_t body_due_ms; /* the whole of it; UINT64_MAX: never */
+    uint64_t body_got;    /* since that deadline was set */
     bool has_body;
     bool is_http10;
     bool is_head; /* the method */
@@ -78,6 +84,8 @@ struct bt_http_conn {
     uint64_t linger_until_ms;
 
     bool is_closed;
+    bool is_listed;   /* among the idle */
+    bool is_stuck;    /* the peer took nothing for too long */
     bool is_feeding;  /* inside the parser */
     bool is_finished; /* no further request */
     bool is_eof;      /* the client's FIN was seen */
@@ -100,9 +108,27 @@ static void conn_destroy(struct bt_grave *grave)
     free(conn);
 }
 
+static void idle_leave(struct bt_http_conn *conn)
+{
+    if (conn->is_listed) {
+        conn->is_listed = false;
+        TAILQ_REMOVE(&conn->options->idle->conns, conn, idle_entry);
+    }
+}
+
+static void idle_enter(struct bt_http_conn *conn)
+{
+    idle_leave(conn);
+    if (conn->options->idle != NULL) {
+        conn->is_listed = true;
+        TAILQ_INSERT_TAIL(&conn->options->idle->conns, conn, idle_entry);
+    }
+}
+
 static void conn_bury(struct bt_http_conn *conn)
 {
     conn->is_closed = true;
+    idle_leave(conn);
     bt_timer_clear(&conn->timer);
     bt_deferred_clear(&conn->later);
     bt_loop_bury(conn->loop, &conn->grave, conn_destroy);
@@ -161,9 +187,9 @@ static uint64_t read_deadline(const struct bt_http_conn *conn, uint64_t now_ms)
         return later_of(conn->head_since_ms, conn->options->head_timeout_ms);
     case REQUEST_BODY:
         last_ms = now_ms - bt_stream_quiet_ms(conn->stream);
-        return later_of(last_ms > conn->body_since_ms ? last_ms
-                                                      : conn->body_since_ms,
-                        conn->options->body_timeout_ms);
+        last_ms = last_ms > conn->body_since_ms ? last_ms : conn->body_since_ms;
+        return earlier(conn->body_due_ms,
+                       later_of(last_ms, conn->options->body_idle_ms));
     case REQUEST_HELD:
     case REQUEST_WHOLE:
     case REQUEST_BAD:
@@ -173,13 +199,20 @@ static uint64_t read_deadline(const struct bt_http_conn *conn, uint64_t now_ms)
     return UINT64_MAX;
 }
 
+/*
+ * When the peer has taken nothing for too long. Half-way there it is time to
+ * look what the kernel has been rid of meanwhile.
+ */
 static uint64_t write_deadline(const struct bt_http_conn *conn, uint64_t now_ms)
 {
+    const uint64_t timeout_ms = conn->options->write_timeout_ms;
+    const uint64_t stalled_ms = bt_stream_stalled_ms(conn->stream);
+
     if (bt_stream_unsent(conn->stream) == 0) {
         return UINT64_MAX;
     }
-    return later_of(now_ms - bt_stream_stalled_ms(conn->stream),
-                    conn->options->write_timeout_ms);
+    return later_of(now_ms - stalled_ms,
+                    stalled_ms < timeout_ms / 2 ? timeout_ms / 2 : timeout_ms);
 }
 
 static uint64_t conn_deadline(const struct bt_http_conn *conn, uint64_t now_ms)
@@ -203,6 +236,19 @@ static void conn_rearm(struct bt_http_conn *conn)
     bt_timer_set(&conn->timer, due_ms > now_ms ? due_ms - now_ms : 0);
 }
 
+/* A body that came fast enough gets the same time once more. */
+static void extend_body(struct bt_http_conn *conn, uint64_t now_ms)
+{
+    const uint64_t timeout_ms = conn->options->body_timeout_ms;
+
+    if (conn->request == REQUEST_BODY && conn->options->body_rate > 0 &&
+        conn->body_due_ms <= now_ms &&
+        conn->body_got * 1000 / timeout_ms >= conn->options->body_rate) {
+        conn->body_got = 0;
+        conn->body_due_ms = now_ms + timeout_ms;
+    }
+}
+
 static void conn_bad(struct bt_http_conn *conn, unsigned code,
                      const char *reason)
 {
@@ -221,6 +267,7 @@ static void conn_is_late(struct bt_http_conn *conn, uint64_t now_ms)
         return;
     }
     if (write_deadline(conn, now_ms) <= now_ms) {
+        conn->is_stuck = true;
         conn_gone(conn, true);
         return;
     }
@@ -239,6 +286,10 @@ static void on_due(struct bt_timer *timer)
         bt_container_of(timer, struct bt_http_conn, timer);
     const uint64_t now_ms = bt_loop_now_ms(conn->loop);
 
+    extend_body(conn, now_ms);
+    if (bt_stream_unsent(conn->stream) > 0) {
+        bt_stream_look(conn->stream);
+    }
     if (conn_deadline(conn, now_ms) <= now_ms) {
         conn_is_late(conn, now_ms);
         return;
@@ -268,6 +319,19 @@ static bool on_parsed_head(void *owner, const struct bt_http_head *head)
     return !conn->has_body ? true : conn->request == REQUEST_BODY;
 }
 
+/* In dst already, where there is one. False: nothing more is wanted. */
+static bool body_came(struct bt_http_conn *conn, struct bt_str bytes)
+{
+    conn->body_left -=
+        conn->body_left < bytes.len ? conn->body_left : bytes.len;
+    conn->body_got += bytes.len;
+    if (conn->body_dst != NULL) {
+        conn->body_dst += bytes.len;
+    }
+    conn->events->on_body(conn->owner, bytes);
+    return !conn->is_closed && conn->request == REQUEST_BODY;
+}
+
 static bool on_parsed_body(void *owner, struct bt_str bytes)
 {
     struct bt_http_conn *conn = owner;
@@ -275,15 +339,11 @@ static bool on_parsed_body(void *owner, struct bt_str bytes)
     if (conn->request != REQUEST_BODY) {
         return false;
     }
-    conn->body_left -=
-        conn->body_left < bytes.len ? conn->body_left : bytes.len;
     if (conn->body_dst != NULL) {
         memcpy(conn->body_dst, bytes.ptr, bytes.len);
-        conn->body_dst += bytes.len;
-        return true;
+        bytes.ptr = conn->body_dst;
     }
-    conn->events->on_body(conn->owner, bytes);
-    return !conn->is_closed && conn->request == REQUEST_BODY;
+    return body_came(conn, bytes);
 }
 
 static bool on_parsed_end(void *owner)
@@ -331,6 +391,7 @@ static void next_request(struct bt_http_conn *conn)
     conn->is_http10 = false;
     conn->is_head = false;
     conn->expects_continue = false;
+    idle_enter(conn);
 }
 
 /* The answer is out of our hands and the request whole: on to the next. */
@@ -399,6 +460,9 @@ static struct bt_str feed_once(struct bt_http_conn *conn, struct bt_str bytes)
         bt_http_parser_has_begun(conn->parser)) {
         conn->request = REQUEST_HEAD;
         conn->head_since_ms = bt_loop_now_ms(conn->loop);
+    }
+    if (conn->request != REQUEST_IDLE) {
+        idle_leave(conn);
     }
     return bt_str_span(bytes.ptr + taken, bytes.len - taken);
 }
@@ -525,11 +589,13 @@ static void on_bytes(void *owner, struct bt_str bytes)
     conn_process(conn, bytes);
 }
 
-static void on_filled(void *owner)
+static void on_filled(void *owner, struct bt_str bytes)
 {
     struct bt_http_conn *conn = owner;
 
-    conn->body_left = 0;
+    if (!body_came(conn, bytes) || conn->body_left > 0) {
+        return;
+    }
     conn->is_feeding = true;
     conn->fed_len = 0;
     bt_http_parser_skip_body(conn->parser);
@@ -577,7 +643,11 @@ static void on_flushed(void *owner)
 {
     struct bt_http_conn *conn = owner;
 
-    if (conn->must_close || conn->answer == ANSWER_ENDED) {
+    if (conn->answer == ANSWER_ENDED) {
+        conn->events->on_room(conn->owner);
+    }
+    if (!conn->is_closed &&
+        (conn->must_close || conn->answer == ANSWER_ENDED)) {
         bt_loop_defer(conn->loop, &conn->later);
     }
 }
@@ -692,6 +762,9 @@ void bt_http_conn_read_body(struct bt_http_conn *conn, char *dst)
     }
     conn->request = REQUEST_BODY;
     conn->body_since_ms = bt_loop_now_ms(conn->loop);
+    conn->body_due_ms =
+        later_of(conn->body_since_ms, conn->options->body_timeout_ms);
+    conn->body_got = 0;
     conn->body_dst = conn->body_left > 0 ? dst : NULL;
     if (conn->expects_continue && !has_body_bytes(conn)) {
         (void)bt_stream_write(conn->stream,
@@ -1006,6 +1079,36 @@ enum bt_status bt_http_conn_upgrade(struct bt_http_conn **conn_p,
     return BT_OK;
 }
 
+void bt_http_idle_init(struct bt_http_idle *idle)
+{
+    TAILQ_INIT(&idle->conns);
+}
+
+bool bt_http_idle_give_way(struct bt_http_idle *idle)
+{
+    struct bt_http_conn *conn = TAILQ_FIRST(&idle->conns);
+
+    for (int i = 0; i < GIVE_WAY_TRIES && conn != NULL; i++) {
+        if (conn->pending.len == 0 && !bt_stream_is_readable(conn->stream)) {
+            conn_end(conn, false);
+            return true;
+        }
+        conn = TAILQ_NEXT(conn, idle_entry);
+    }
+    return false;
+}
+
+void bt_http_turn_away(int fd, struct bt_str answer)
+{
+    char bytes[4096];
+
+    (void)!send(fd, answer.ptr, answer.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)shutdown(fd, SHUT_WR);
+    /* What was sent is read first, else its kernel would see a reset. */
+    (void)!recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+    (void)close(fd);
+}
+
 void bt_http_conn_finish(struct bt_http_conn *conn)
 {
     if (conn->is_closed) {
@@ -1023,6 +1126,11 @@ void bt_http_conn_finish(struct bt_http_conn *conn)
 bool bt_http_conn_is_idle(const struct bt_http_conn *conn)
 {
     return conn->request == REQUEST_IDLE && conn->answer == ANSWER_NONE;
+}
+
+bool bt_http_conn_is_stuck(const struct bt_http_conn *conn)
+{
+    return conn->is_stuck;
 }
 
 const struct bt_addr *bt_http_conn_peer(const struct bt_http_conn *conn)

@@ -18,17 +18,31 @@
 #include "common/loop.h"
 #include "common/stream.h"
 
+#include <sys/queue.h>
+
 struct bt_http_conn;
+struct bt_http_idle;
 
 struct bt_http_conn_options {
     struct bt_http_parse_limits parse;
     size_t high_water;         /* unsent answer bytes; then BT_AGAIN */
     uint64_t head_timeout_ms;  /* whole head, from its first byte: 408 */
-    uint64_t body_timeout_ms;  /* between two reads of a body: 408 */
-    uint64_t write_timeout_ms; /* no progress in sending: the peer is gone */
+    uint64_t body_timeout_ms;  /* whole body: 408 */
+    uint64_t body_rate;        /* bytes a second that earn it once more; or 0 */
+    uint64_t body_idle_ms;     /* between two reads of a body: 408 */
+    uint64_t write_timeout_ms; /* the peer takes nothing: it is gone */
     uint64_t keep_alive_ms;    /* idle between requests */
     bool adds_date;            /* Date to answers that have none */
     bool half_close_is_gone;   /* a FIN while a request is open: on_gone */
+    struct bt_http_idle *idle; /* where idle connections wait; NULL: nowhere */
+};
+
+/*
+ * The idle connections that share a limit, the one idle longest in front: they
+ * give way when it is met. Outlives its connections; one loop's.
+ */
+struct bt_http_idle {
+    TAILQ_HEAD(, bt_http_conn) conns;
 };
 
 struct bt_http_conn_events {
@@ -38,11 +52,14 @@ struct bt_http_conn_events {
      * or upgrade. A request without body has on_request right afterwards.
      */
     void (*on_head)(void *owner, const struct bt_http_head *head);
-    /* A piece of the body, after read_body(NULL) or for a chunked body. */
+    /* A piece of the body; one that was read into dst is there already. */
     void (*on_body)(void *owner, struct bt_str bytes);
     /* The request is whole. */
     void (*on_request)(void *owner);
-    /* After BT_AGAIN: more may be written. */
+    /*
+     * After BT_AGAIN: more may be written. Behind an answer's end that left
+     * bytes unsent: the kernel has them all.
+     */
     void (*on_room)(void *owner);
     /*
      * The client left (FIN, reset, write time-out) while a request is open.
@@ -72,8 +89,8 @@ void bt_http_conn_abort(struct bt_http_conn **conn);
 
 /*
  * The body is wanted. dst != NULL (only for BT_HTTP_LENGTH): the bytes go
- * straight to dst, which has room for content_length, and on_request follows
- * without on_body. A 100 Continue is sent where the client expects it.
+ * straight to dst, which has room for content_length; on_body tells of each
+ * piece. A 100 Continue is sent where the client expects it.
  */
 void bt_http_conn_read_body(struct bt_http_conn *conn, char *dst);
 
@@ -115,9 +132,23 @@ BT_MUST_CHECK enum bt_status bt_http_conn_upgrade(struct bt_http_conn **conn,
                                                   struct bt_stream **stream_p,
                                                   struct bt_str *rest_p);
 
+void bt_http_idle_init(struct bt_http_idle *idle);
+/*
+ * Closes the connection that has been idle longest and has sent nothing since;
+ * on_closed is called. False when there is none.
+ */
+bool bt_http_idle_give_way(struct bt_http_idle *idle);
+/*
+ * An accepted fd for which there is no room gets `answer` as far as one write
+ * goes, and is closed.
+ */
+void bt_http_turn_away(int fd, struct bt_str answer);
+
 /* No further request after the current one (drain); an idle one is closed. */
 void bt_http_conn_finish(struct bt_http_conn *conn);
 bool bt_http_conn_is_idle(const struct bt_http_conn *conn);
+/* Was it ended because the peer took nothing for write_timeout_ms? */
+bool bt_http_conn_is_stuck(const struct bt_http_conn *conn);
 const struct bt_addr *bt_http_conn_peer(const struct bt_http_conn *conn);
 /* Answer bytes not yet taken by the kernel. */
 size_t bt_http_conn_unsent(const struct bt_http_conn *conn);

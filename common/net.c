@@ -357,11 +357,14 @@ enum bt_status bt_url_parse(const char *text, struct bt_url *url_p,
     } else {
         return bad_url("it must begin with http:// or https://", why_p);
     }
-    end = bt_str_find(rest, BT_STR("/"));
-    if (end + 1 < rest.len) {
-        return bad_url("it must have no path behind host and port", why_p);
+    end = strcspn(rest.ptr, "/?#");
+    if (end < rest.len && (rest.ptr[end] != '/' || end + 1 < rest.len)) {
+        return bad_url("nothing may stand behind host and port", why_p);
     }
     rest.len = end;
+    if (bt_str_find(rest, BT_STR("@")) < rest.len) {
+        return bad_url("it may have no user and no password", why_p);
+    }
     if (!split_authority(rest, &host, &port)) {
         return bad_url("host:port is not well-formed", why_p);
     }
@@ -500,4 +503,87 @@ enum bt_status bt_addr_of_fd(int fd, struct bt_addr *addr_p)
     }
     *addr_p = addr;
     return BT_OK;
+}
+
+/* Where an address keeps its port; NULL: it has none. */
+static in_port_t *port_of(struct bt_addr *addr)
+{
+    if (addr->sa.ss_family == AF_INET) {
+        return &((struct sockaddr_in *)(void *)&addr->sa)->sin_port;
+    }
+    if (addr->sa.ss_family == AF_INET6) {
+        return &((struct sockaddr_in6 *)(void *)&addr->sa)->sin6_port;
+    }
+    return NULL;
+}
+
+/* Port 0 is the port of the socket before where that is free, else any. */
+static enum bt_status listen_beside(struct bt_addr *addr, in_port_t before,
+                                    int *fd_p)
+{
+    in_port_t *const port = port_of(addr);
+    const bool is_any = port != NULL && *port == 0;
+    enum bt_status status;
+
+    if (is_any) {
+        *port = before;
+    }
+    status = bt_listen(addr, false, fd_p);
+    if (is_any && before != 0 && status == BT_ERR_EXISTS) {
+        *port = 0;
+        status = bt_listen(addr, false, fd_p);
+    }
+    if (status != BT_OK) {
+        return status;
+    }
+    status = bt_addr_of_fd(*fd_p, addr);
+    if (status != BT_OK) {
+        (void)close(*fd_p);
+    }
+    return status;
+}
+
+/* Is it this host that lacks the address, or its whole family? */
+static bool is_not_here(enum bt_status status)
+{
+    return status == BT_ERR_SYSTEM &&
+           (errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT);
+}
+
+enum bt_status bt_listen_all(const char *text, struct bt_listening *listening_p,
+                             const char **why_p)
+{
+    struct bt_listening found = {.addrs = {.count = 0}};
+    const char *why = "it is no address";
+    struct bt_addrs addrs;
+    enum bt_status status = bt_addrs_parse(text, &addrs, &why);
+    enum bt_status left_out = BT_OK;
+    const size_t count = status == BT_OK ? addrs.count : 0;
+    size_t *const taken = &found.addrs.count;
+    in_port_t before = 0;
+
+    for (size_t i = 0; i < count && status == BT_OK; i++) {
+        const in_port_t *const port = port_of(&addrs.items[i]);
+
+        status = listen_beside(&addrs.items[i], before, &found.fds[*taken]);
+        if (status == BT_OK) {
+            before = port == NULL ? 0 : *port;
+            found.addrs.items[(*taken)++] = addrs.items[i];
+            continue;
+        }
+        why = bt_listen_text(status);
+        if (is_not_here(status)) {
+            left_out = status;
+            status = BT_OK;
+        }
+    }
+    if (status == BT_OK && *taken > 0) {
+        *listening_p = found;
+        return BT_OK;
+    }
+    while (*taken > 0) {
+        (void)close(found.fds[--*taken]);
+    }
+    *why_p = why;
+    return status == BT_OK ? left_out : status;
 }

@@ -86,6 +86,20 @@ BT_MUST_CHECK enum bt_status bt_listen(const struct bt_addr *addr,
 BT_MUST_CHECK enum bt_status bt_listen_share(int fd);
 /* Why bt_listen failed, from its status and errno. */
 const char *bt_listen_text(enum bt_status status);
+/* Sockets on the addresses of one text, with what they are bound to. */
+struct bt_listening {
+    int fds[BT_ADDRS_MAX];
+    struct bt_addrs addrs;
+};
+/*
+ * Listens on all addresses that `text` stands for. Those of a name that this
+ * host does not have are left out, as long as one is left. With port 0 they
+ * share a port where it is free on all of them. On error nothing is open, and
+ * why_p gets the cause, static. BT_ERR_EXISTS: an address is in use.
+ */
+BT_MUST_CHECK enum bt_status bt_listen_all(const char *text,
+                                           struct bt_listening *listening_p,
+                                           const char **why_p);
 /* The address that fd is bound to. */
 BT_MUST_CHECK enum bt_status bt_addr_of_fd(int fd, struct bt_addr *addr_p);
 

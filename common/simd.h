@@ -111,6 +111,16 @@ static inline uint64_t bt_simd_newline(const char *p)
     return (uint64_t)(unsigned)_mm_movemask_epi8(hit);
 }
 
+/* Where byte a is followed by b; reads 17 bytes. */
+static inline uint64_t bt_simd_pair(const char *p, char a, char b)
+{
+    const __m128i hit =
+        _mm_and_si128(_mm_cmpeq_epi8(bt_simd_load(p), _mm_set1_epi8(a)),
+                      _mm_cmpeq_epi8(bt_simd_load(p + 1), _mm_set1_epi8(b)));
+
+    return (uint64_t)(unsigned)_mm_movemask_epi8(hit);
+}
+
 #elif BT_SIMD
 
 static inline uint8x16_t bt_simd_load(const char *p)
@@ -175,6 +185,14 @@ static inline uint64_t bt_simd_newline(const char *p)
 
     return bt_simd_mask(
         vorrq_u8(vceqq_u8(v, vdupq_n_u8('\n')), vceqq_u8(v, vdupq_n_u8('\r'))));
+}
+
+/* Where byte a is followed by b; reads 17 bytes. */
+static inline uint64_t bt_simd_pair(const char *p, char a, char b)
+{
+    return bt_simd_mask(
+        vandq_u8(vceqq_u8(bt_simd_load(p), vdupq_n_u8((uint8_t)a)),
+                 vceqq_u8(bt_simd_load(p + 1), vdupq_n_u8((uint8_t)b))));
 }
 
 #endif

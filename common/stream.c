@@ -15,10 +15,12 @@
 #include <event2/event_struct.h>
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #define READS_A_TURN 16
@@ -53,6 +55,7 @@ struct bt_stream {
     size_t fill_left;
 
     uint64_t sent_ms; /* when bytes last went out */
+    int queued;       /* what the peer had not taken at the last look */
     uint64_t read_ms; /* when bytes last came in */
 
     enum bt_status failure; /* BT_OK: none to be told */
@@ -309,15 +312,12 @@ static void deliver(struct bt_stream *stream, const char *scratch, size_t len)
 {
     if (stream->fill_left > 0) {
         const size_t filled = len < stream->fill_left ? len : stream->fill_left;
+        const struct bt_str bytes = bt_str_span(stream->fill, filled);
 
-        stream->fill += filled;
         stream->fill_left -= filled;
+        stream->fill = stream->fill_left > 0 ? stream->fill + filled : NULL;
         len -= filled;
-        if (stream->fill_left > 0) {
-            return;
-        }
-        stream->fill = NULL;
-        stream->events->on_filled(stream->owner);
+        stream->events->on_filled(stream->owner, bytes);
         if (len == 0 || is_dead(stream)) {
             return;
         }
@@ -692,8 +692,10 @@ static void keep_rest(struct bt_stream *stream, const struct iovec *iov,
     }
 }
 
-enum bt_status bt_stream_writev(struct bt_stream *stream,
-                                const struct iovec *iov, int count)
+/* At most MAX_IOV of them: what lies behind would wait for an edge that never
+ * comes. */
+static enum bt_status write_batch(struct bt_stream *stream,
+                                  const struct iovec *iov, int count)
 {
     size_t sent = 0;
 
@@ -705,7 +707,7 @@ enum bt_status bt_stream_writev(struct bt_stream *stream,
         ssize_t taken;
 
         memcpy(&message.msg_iov, &iov, sizeof(iov)); /* sendmsg only reads */
-        message.msg_iovlen = (size_t)(count < MAX_IOV ? count : MAX_IOV);
+        message.msg_iovlen = (size_t)count;
         do {
             taken = sendmsg(stream->fd, &message, MSG_NOSIGNAL);
         } while (taken < 0 && errno == EINTR);
@@ -725,6 +727,17 @@ enum bt_status bt_stream_writev(struct bt_stream *stream,
     }
     stream->wants_room = true;
     return BT_AGAIN;
+}
+
+enum bt_status bt_stream_writev(struct bt_stream *stream,
+                                const struct iovec *iov, int count)
+{
+    while (count > MAX_IOV) {
+        (void)write_batch(stream, iov, MAX_IOV);
+        iov += MAX_IOV;
+        count -= MAX_IOV;
+    }
+    return write_batch(stream, iov, count);
 }
 
 enum bt_status bt_stream_write(struct bt_stream *stream, struct bt_str bytes)
@@ -770,6 +783,16 @@ uint64_t bt_stream_stalled_ms(const struct bt_stream *stream)
         return 0;
     }
     return bt_loop_now_ms(stream->loop) - stream->sent_ms;
+}
+
+void bt_stream_look(struct bt_stream *stream)
+{
+    int queued = 0;
+
+    if (ioctl(stream->fd, SIOCOUTQ, &queued) == 0 && queued != stream->queued) {
+        stream->queued = queued;
+        stream->sent_ms = bt_loop_now_ms(stream->loop);
+    }
 }
 
 uint64_t bt_stream_quiet_ms(const struct bt_stream *stream)

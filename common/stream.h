@@ -29,8 +29,8 @@ struct bt_stream;
 struct bt_stream_events {
     void (*on_connected)(void *owner); /* a stream from bt_stream_connect */
     void (*on_bytes)(void *owner, struct bt_str bytes); /* valid until return */
-    /* The bytes asked for with bt_stream_read_into are all there. */
-    void (*on_filled)(void *owner);
+    /* Bytes asked for with bt_stream_read_into are in their place. */
+    void (*on_filled)(void *owner, struct bt_str bytes);
     /*
      * The peer closed its half (FIN). While reading is paused this comes
      * early, with bytes perhaps still unread: they come after resume, and
@@ -89,15 +89,22 @@ enum bt_status bt_stream_write(struct bt_stream *stream, struct bt_str bytes);
 bool bt_stream_send_borrowed(struct bt_stream *stream, struct iovec *iov,
                              int count);
 size_t bt_stream_unsent(const struct bt_stream *stream);
-/* Milliseconds (loop time) since bytes last went out while some are unsent. */
+/*
+ * Milliseconds (loop time) since bytes last went out while some are unsent:
+ * to the kernel or, as far as bt_stream_look was asked, to the peer. The
+ * kernel's buffer is large: a slow reader may take from it for minutes before
+ * it has room for more.
+ */
 uint64_t bt_stream_stalled_ms(const struct bt_stream *stream);
+/* Did the peer take anything since the last look? The first look says yes. */
+void bt_stream_look(struct bt_stream *stream);
 
 /* Milliseconds (loop time) since bytes last came in. */
 uint64_t bt_stream_quiet_ms(const struct bt_stream *stream);
 /* Forgets what is unsent, also what is borrowed; no on_flushed for it. */
 void bt_stream_drop_unsent(struct bt_stream *stream);
 
-/* The next `size` bytes go straight to `dst`, then on_filled. */
+/* The next `size` bytes go straight to `dst`, each piece with on_filled. */
 void bt_stream_read_into(struct bt_stream *stream, char *dst, size_t size);
 void bt_stream_pause(struct bt_stream *stream);      /* reading */
 void bt_stream_resume(struct bt_stream *stream);     /* reading */

@@ -1,6 +1,12 @@
 /*
  * The admin listener: connections, the table of paths. The JSON of /engines
  * and /handoffs is made in admin_view.c.
+ *
+ *   request -> waiting (by turns) -> one answer a turn of the loop
+ *
+ * An answer costs milliseconds and a megabyte. The agents' links share the
+ * thread, so they never wait for more than one; and a connection that does not
+ * read holds one at most, since its next request waits until it is sent.
  */
 #include "proxy/admin.h"
 
@@ -8,6 +14,7 @@
 #include "common/log.h"
 #include "proxy/admin_view.h"
 #include "proxy/control_listener.h"
+#include "proxy/control_stats.h"
 
 #include <stdlib.h>
 #include <sys/queue.h>
@@ -18,8 +25,11 @@
 struct admin_conn {
     struct bt_grave grave;
     TAILQ_ENTRY(admin_conn) entry;
+    TAILQ_ENTRY(admin_conn) turn; /* while it waits for its answer */
     struct admin *admin;
     struct bt_http_conn *conn;
+    bool is_waiting;
+    size_t path; /* of its request, among PATHS */
 };
 TAILQ_HEAD(admin_conn_list, admin_conn);
 
@@ -28,6 +38,10 @@ struct admin {
     struct control_listener listener;
     struct admin_conn_list conns;
     size_t conn_count;
+    struct admin_conn_list waiting;
+    struct bt_deferred answering;
+    struct bt_http_idle idle;
+    struct bt_http_conn_options conn_options;
 };
 
 static const struct bt_http_conn_options CONN_OPTIONS = {
@@ -35,11 +49,16 @@ static const struct bt_http_conn_options CONN_OPTIONS = {
     .high_water = 1048576,
     .head_timeout_ms = 10000,
     .body_timeout_ms = 10000,
-    .write_timeout_ms = 30000,
+    .write_timeout_ms = 10000,
     .keep_alive_ms = 75000,
     .adds_date = true,
     .half_close_is_gone = false,
 };
+
+static const char BUSY[] =
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+    "Retry-After: 1\r\nConnection: close\r\nContent-Length: 33\r\n\r\n"
+    "{\"error\":\"too many connections\"}\n";
 
 static const char JSON_FIELDS[] = "Content-Type: application/json\r\n"
                                   "Cache-Control: no-store\r\n";
@@ -122,8 +141,9 @@ static void answer_error(struct admin_conn *conn, unsigned code,
     bt_buf_fini(&body);
 }
 
-static void answer_path(struct admin_conn *conn, size_t index)
+static void answer_path(struct admin_conn *conn)
 {
+    const size_t index = conn->path;
     struct bt_buf body;
     unsigned code;
 
@@ -138,7 +158,42 @@ static void answer_path(struct admin_conn *conn, size_t index)
     bt_buf_fini(&body);
 }
 
-/* No path needs a body, so that every request is answered at its head. */
+static void leave_turn(struct admin_conn *conn)
+{
+    if (conn->is_waiting) {
+        conn->is_waiting = false;
+        TAILQ_REMOVE(&conn->admin->waiting, conn, turn);
+    }
+}
+
+static void await_turn(struct admin_conn *conn, size_t path)
+{
+    struct admin *const admin = conn->admin;
+
+    leave_turn(conn);
+    conn->path = path;
+    conn->is_waiting = true;
+    TAILQ_INSERT_TAIL(&admin->waiting, conn, turn);
+    bt_loop_defer(admin->options.loop, &admin->answering);
+}
+
+static void on_turn(struct bt_deferred *deferred)
+{
+    struct admin *const admin =
+        bt_container_of(deferred, struct admin, answering);
+    struct admin_conn *const conn = TAILQ_FIRST(&admin->waiting);
+
+    if (conn == NULL) {
+        return;
+    }
+    leave_turn(conn);
+    answer_path(conn);
+    if (!TAILQ_EMPTY(&admin->waiting)) {
+        bt_loop_defer(admin->options.loop, &admin->answering);
+    }
+}
+
+/* No path needs a body, so that a request's head is all that is waited for. */
 static void on_head(void *owner, const struct bt_http_head *head)
 {
     struct admin_conn *const conn = owner;
@@ -161,7 +216,7 @@ static void on_head(void *owner, const struct bt_http_head *head)
                      "this path takes GET and HEAD alone");
         return;
     }
-    answer_path(conn, i);
+    await_turn(conn, i);
 }
 
 static void on_body(void *owner, struct bt_str bytes)
@@ -192,6 +247,7 @@ static void conn_close(struct admin_conn *conn)
     if (conn->conn != NULL) {
         bt_http_conn_close(&conn->conn);
     }
+    leave_turn(conn);
     TAILQ_REMOVE(&admin->conns, conn, entry);
     admin->conn_count--;
     bt_loop_bury(admin->options.loop, &conn->grave, destroy);
@@ -218,16 +274,23 @@ static const struct bt_http_conn_events CONN_EVENTS = {
 static void on_accept(void *owner, int fd)
 {
     struct admin *const admin = owner;
-    struct admin_conn *const conn =
-        admin->conn_count < CONNS_MAX ? calloc(1, sizeof(*conn)) : NULL;
+    struct admin_conn *conn;
 
+    if (admin->conn_count >= CONNS_MAX &&
+        !bt_http_idle_give_way(&admin->idle)) {
+        control_stat_add(admin->options.stats, CONTROL_STAT_ADMIN_REFUSED, 0,
+                         1);
+        bt_http_turn_away(fd, bt_str_of(BUSY));
+        return;
+    }
+    conn = calloc(1, sizeof(*conn));
     if (conn == NULL) {
         close(fd);
         return;
     }
     conn->admin = admin;
-    if (bt_http_conn_open(admin->options.loop, fd, &CONN_OPTIONS, &CONN_EVENTS,
-                          conn, &conn->conn) != BT_OK) {
+    if (bt_http_conn_open(admin->options.loop, fd, &admin->conn_options,
+                          &CONN_EVENTS, conn, &conn->conn) != BT_OK) {
         free(conn);
         return;
     }
@@ -246,6 +309,11 @@ enum bt_status admin_open(const struct admin_options *options,
     }
     admin->options = *options;
     TAILQ_INIT(&admin->conns);
+    TAILQ_INIT(&admin->waiting);
+    admin->answering.on_run = on_turn;
+    bt_http_idle_init(&admin->idle);
+    admin->conn_options = CONN_OPTIONS;
+    admin->conn_options.idle = &admin->idle;
     admin->listener.on_accept = on_accept;
     admin->listener.owner = admin;
     if (options->config->admin != NULL) {
@@ -273,6 +341,7 @@ void admin_close(struct admin **admin_p)
     while ((conn = TAILQ_FIRST(&admin->conns)) != NULL) {
         conn_close(conn);
     }
+    bt_deferred_clear(&admin->answering);
     free(admin);
 }
 

@@ -718,7 +718,6 @@ static void on_unused(void *owner)
 static const struct bt_stream_events STREAM_EVENTS = {
     .on_connected = on_unused,
     .on_bytes = on_bytes,
-    .on_filled = on_unused,
     .on_eof = on_eof,
     .on_room = on_room,
     .on_flushed = on_unused,

@@ -14,6 +14,7 @@
 #include "proxy/attempt.h"
 
 #include "common/log.h"
+#include "proxy/complaint.h"
 
 #define RELEASES_PER_D 32
 #define DEATHS_MAX     2 /* of engines under one request */
@@ -112,6 +113,7 @@ static bool open_leg(struct exchange *x, struct leg *leg, struct engine *engine,
 {
     struct leg_ask ask = ask_of(x, engine, body, is_fresh);
 
+    x->why = (struct bt_str){0};
     ask.arena = &x->arena;
     ask.request_id = request_id_of(x);
     return ask.request_id.ptr != NULL && leg_open(leg, &ask) == BT_OK;
@@ -256,11 +258,7 @@ static enum fault fault_of(enum route_verdict verdict)
     return FAULT_INTERNAL;
 }
 
-/*
- * Was a stock handoff handed to a D whole? No other may have it: whatever
- * became of that call, P's blocks may be freed and used again.
- */
-static bool is_spent(const struct exchange *x)
+bool attempt_is_spent(const struct exchange *x)
 {
     return is_stock(x) && x->decode_has_params && leg_is_sent(&x->decode);
 }
@@ -274,7 +272,7 @@ static bool handoff_is_good(const struct exchange *x)
         return false;
     }
     if (is_stock(x)) {
-        return !is_spent(x) &&
+        return !attempt_is_spent(x) &&
                now - x->params_ms <= prefill_lease_ms(conf_of(x)) / 2;
     }
     return !x->hold_ended && x->is_begun;
@@ -447,10 +445,23 @@ static void prefill_over(struct exchange *x, enum leg_outcome outcome,
     }
 }
 
-void attempt_prefill_bad(struct exchange *x, enum fault fault)
+/* The log has an engine's words, the client what it may know of them. */
+static void complain(struct exchange *x, struct engine *engine,
+                     struct bt_str why, struct bt_str words)
 {
-    bt_log(BT_LOG_WARN, x->prefill_engine->url.normal, "%s",
-           fault_names[fault]);
+    x->why = why;
+    complaint_log(engine, bt_loop_now_ms(x->worker->loop), why, words);
+}
+
+static struct bt_str answered(struct exchange *x, unsigned code)
+{
+    return bt_arena_printf(&x->arena, "it answered %u", code);
+}
+
+void attempt_prefill_bad(struct exchange *x, enum fault fault,
+                         struct bt_str why)
+{
+    complain(x, x->prefill_engine, why, (struct bt_str){0});
     x->params = (struct bt_str){0};
     prefill_over(x, LEG_BAD_ANSWER, fault, 0);
 }
@@ -492,6 +503,62 @@ static void refuse_key(struct exchange *x, struct leg *leg)
     exchange_refuse(x, FAULT_ENGINE_KEY, 0, (struct bt_str){0});
 }
 
+static bool is_coded_answer(const struct bt_http_head *head)
+{
+    const struct bt_str coding =
+        bt_http_field_get(head, BT_STR("content-encoding"));
+
+    return coding.len > 0 && !bt_str_eq_nocase(coding, BT_STR("identity"));
+}
+
+/* An engine's 4xx in words of ours: its own are in the log. */
+static void refuse_for(struct exchange *x, struct leg *leg, unsigned code,
+                       struct bt_str words)
+{
+    complain(x, leg->engine, answered(x, code), words);
+    leg_close(leg, LEG_CLIENT_ERROR);
+    exchange_release(x, RELEASE_FAILED, false);
+    exchange_refuse(x, FAULT_ENGINE_REFUSED, code, (struct bt_str){0});
+}
+
+/* Compressed, which it was asked not to be: nobody looked at the words. */
+static void refuse_coded(struct exchange *x, struct leg *leg)
+{
+    refuse_for(x, leg, leg->code, BT_STR("(compressed)"));
+}
+
+/* May the client see the words? NUL: of UTF-16, or of no text at all. */
+static bool is_public(struct bt_str words)
+{
+    return words.len <= RELAY_ERROR_MAX && !filter_concerns(words, false) &&
+           (words.len == 0 || memchr(words.ptr, '\0', words.len) == NULL);
+}
+
+/*
+ * Passes an engine's 4xx on as it is. Private members are taken out; where its
+ * words tell what is private even so, they stay in the log.
+ */
+static void pass_error(struct exchange *x, struct leg *leg, unsigned code,
+                       struct bt_str fields, struct bt_str body)
+{
+    struct bt_buf text = {0};
+    struct bt_json_value value;
+
+    if (!is_public(body) && bt_json_check(body, &value, NULL) == BT_OK &&
+        value.type == BT_JSON_OBJECT) {
+        (void)filter_text(body, (struct bt_str){0}, &text);
+        body = bt_buf_str(&text);
+    }
+    if (text.failed || !is_public(body)) {
+        refuse_for(x, leg, code, body);
+    } else {
+        leg_close(leg, LEG_CLIENT_ERROR);
+        exchange_release(x, RELEASE_FAILED, false);
+        exchange_answer(x, code, fields, body);
+    }
+    bt_buf_fini(&text);
+}
+
 /* May a busy P be left for another one? Only once. */
 static bool prefill_busy_elsewhere(struct exchange *x)
 {
@@ -520,11 +587,13 @@ void attempt_prefill_head(struct exchange *x, const struct bt_http_head *head)
         refuse_key(x, &x->prefill);
     } else if (code == 503) {
         prefill_over(x, LEG_BUSY, FAULT_ENGINE_BUSY, 503);
-    } else if (code >= 500) {
-        prefill_over(x, LEG_SERVER_ERROR, FAULT_PREFILL_FAILED, 0);
     } else if (code < 400) {
-        attempt_prefill_bad(x, FAULT_PREFILL_BAD);
-    } else if (code != 429 || !prefill_busy_elsewhere(x)) {
+        attempt_prefill_bad(x, FAULT_PREFILL_BAD, answered(x, code));
+    } else if (code >= 500 || (code == 429 && prefill_busy_elsewhere(x))) {
+        return; /* its words are waited for, or another one is asked */
+    } else if (is_coded_answer(head)) {
+        refuse_coded(x, &x->prefill);
+    } else {
         /* The client's error, or the only engine's: kept to be passed on. */
         bt_buf_clear(&x->relay.fields);
         headers_write_answer(head, &x->relay.fields);
@@ -585,11 +654,15 @@ void attempt_prefill_end(struct exchange *x)
 {
     struct prefill_answer answer = {0};
 
+    if (x->prefill.code >= 500) {
+        complain(x, x->prefill_engine, answered(x, x->prefill.code),
+                 bt_buf_str(&x->answer));
+        prefill_over(x, LEG_SERVER_ERROR, FAULT_PREFILL_FAILED, 0);
+        return;
+    }
     if (x->prefill.code != 200) {
-        leg_close(&x->prefill, LEG_CLIENT_ERROR);
-        exchange_release(x, RELEASE_FAILED, false);
-        exchange_answer(x, x->prefill.code, bt_buf_str(&x->relay.fields),
-                        bt_buf_str(&x->answer));
+        pass_error(x, &x->prefill, x->prefill.code,
+                   bt_buf_str(&x->relay.fields), bt_buf_str(&x->answer));
         return;
     }
     switch (prefill_read(x->prefill_engine, x->handoff_text,
@@ -601,7 +674,7 @@ void attempt_prefill_end(struct exchange *x)
         prefill_gave_nothing(x);
         return;
     case PREFILL_BAD:
-        attempt_prefill_bad(x, FAULT_PREFILL_BAD);
+        attempt_prefill_bad(x, FAULT_PREFILL_BAD, answer.why);
         return;
     case PREFILL_FOREIGN:
         bt_log(BT_LOG_WARN, x->prefill_engine->url.normal,
@@ -610,7 +683,8 @@ void attempt_prefill_end(struct exchange *x)
                "VLLM_NIXL_SIDE_CHANNEL_HOST)",
                (int)(answer.foreign.len < 255 ? answer.foreign.len : 255),
                answer.foreign.ptr);
-        attempt_prefill_bad(x, FAULT_FOREIGN_HOST);
+        attempt_prefill_bad(x, FAULT_FOREIGN_HOST,
+                            BT_STR("its handoff names a foreign host"));
         return;
     }
 }
@@ -736,22 +810,13 @@ void attempt_decode_failed(struct exchange *x,
     }
 }
 
-static bool is_coded_answer(const struct bt_http_head *head)
-{
-    const struct bt_str coding =
-        bt_http_field_get(head, BT_STR("content-encoding"));
-
-    return coding.len > 0 && !bt_str_eq_nocase(coding, BT_STR("identity"));
-}
-
 static void decode_relays(struct exchange *x, const struct bt_http_head *head)
 {
     const struct bt_str type = bt_http_field_get(head, BT_STR("content-type"));
     const bool is_sse =
         head->code == 200 && headers_type_is(type, BT_STR("text/event-stream"));
-    const bool is_coded = is_coded_answer(head);
 
-    relay_begin(&x->relay, head->code, is_sse, is_coded, x->cached);
+    relay_begin(&x->relay, head->code, is_sse, x->cached);
     if (head->framing == BT_HTTP_UNTIL_CLOSE) {
         relay_expect_marker(&x->relay);
     }
@@ -766,6 +831,12 @@ static void decode_relays(struct exchange *x, const struct bt_http_head *head)
     }
 }
 
+static void decode_unusable(struct exchange *x, struct bt_str why)
+{
+    complain(x, x->decode_engine, why, (struct bt_str){0});
+    attempt_decode_bad(x, FAULT_DECODE_BAD, 0, LEG_BAD_ANSWER);
+}
+
 void attempt_decode_head(struct exchange *x, const struct bt_http_head *head)
 {
     const unsigned code = head->code;
@@ -777,15 +848,81 @@ void attempt_decode_head(struct exchange *x, const struct bt_http_head *head)
         refuse_key(x, &x->decode);
     } else if (code == 503) {
         attempt_decode_bad(x, FAULT_ENGINE_BUSY, 503, LEG_BUSY);
-    } else if (code >= 500) {
-        attempt_decode_bad(x, FAULT_DECODE_FAILED, 0, LEG_SERVER_ERROR);
-    } else if (code < 400 && (code >= 300 || is_coded_answer(head))) {
-        /* Coded, which it was asked not to be: nothing private could be taken
-         * out of it. */
-        attempt_decode_bad(x, FAULT_DECODE_BAD, 0, LEG_BAD_ANSWER);
-    } else if (code != 429 || !decode_busy_elsewhere(x)) {
+    } else if (code >= 300 && code < 400) {
+        decode_unusable(x, answered(x, code));
+    } else if (code == 429 && decode_busy_elsewhere(x)) {
+        return;
+    } else if (code < 500 && is_coded_answer(head)) {
+        if (code < 400) {
+            decode_unusable(x, BT_STR("its answer is compressed"));
+        } else {
+            refuse_coded(x, &x->decode);
+        }
+    } else {
         decode_relays(x, head);
     }
+}
+
+/* Does the text hold this name in quotes, of JSON or of Python? */
+static bool quotes(struct bt_str text, struct bt_str name)
+{
+    for (;;) {
+        const size_t at = bt_str_find(text, name);
+        const char *const behind = text.ptr + at + name.len;
+
+        if (at == text.len) {
+            return false;
+        }
+        if (at > 0 && behind < text.ptr + text.len &&
+            (behind[-(ptrdiff_t)name.len - 1] == '"' ||
+             behind[-(ptrdiff_t)name.len - 1] == '\'') &&
+            (*behind == '"' || *behind == '\'' || *behind == '\\')) {
+            return true;
+        }
+        text = bt_str_span(behind, text.len - at - name.len);
+    }
+}
+
+/*
+ * Does D refuse what P wrote? P took the same request, and no client can name
+ * what is private: a D that does so means the params; unless it repeats the
+ * whole body in its words, as some do whatever is wrong.
+ */
+static bool refuses_params(const struct exchange *x, unsigned code,
+                           struct bt_str words)
+{
+    return x->params.len > 0 && (code == 400 || code == 422) &&
+           filter_concerns(words, false) && !quotes(words, BT_STR("prompt")) &&
+           !quotes(words, BT_STR("messages"));
+}
+
+/* A 4xx of D: the client's fault, or P's. */
+static void decode_refuses(struct exchange *x, unsigned code,
+                           struct bt_str fields, struct bt_str body)
+{
+    if (!refuses_params(x, code, body)) {
+        pass_error(x, &x->decode, code, fields, body);
+        return;
+    }
+    complain(x, x->decode_engine,
+             BT_STR("it refused the parameters of a prefill engine"), body);
+    leg_close(&x->decode, LEG_CLIENT_ERROR);
+    attempt_prefill_bad(
+        x, FAULT_PREFILL_BAD,
+        BT_STR("the decode engine refused its kv_transfer_params"));
+}
+
+void attempt_decode_refused(struct exchange *x)
+{
+    const unsigned code = x->relay.code;
+    const struct bt_str body = bt_buf_str(&x->relay.held);
+
+    if (code < 500) {
+        decode_refuses(x, code, bt_buf_str(&x->relay.fields), body);
+        return;
+    }
+    complain(x, x->decode_engine, answered(x, code), body);
+    attempt_decode_bad(x, FAULT_DECODE_FAILED, 0, LEG_SERVER_ERROR);
 }
 
 void attempt_decode_error(struct exchange *x)
@@ -801,11 +938,11 @@ void attempt_decode_error(struct exchange *x)
         return;
     } else if (code >= 400 && code < 500) {
         /* The client's own mistake, told late, or the only engine is full. */
-        leg_close(&x->decode, LEG_CLIENT_ERROR);
-        exchange_release(x, RELEASE_FAILED, false);
-        exchange_answer(x, code, BT_STR("Content-Type: application/json\r\n"),
-                        x->relay.error);
+        decode_refuses(x, code, BT_STR("Content-Type: application/json\r\n"),
+                       x->relay.error);
     } else {
+        complain(x, x->decode_engine, BT_STR("its first event is an error"),
+                 x->relay.error);
         attempt_decode_bad(x, FAULT_DECODE_FAILED, code, LEG_SERVER_ERROR);
     }
 }
@@ -838,7 +975,8 @@ bool attempt_release(struct exchange *x)
     struct engine *engine;
     enum release_result result = RELEASE_RESULT_TOO_LATE;
 
-    if (x->pool == NULL || !is_stock(x) || x->params.len == 0 || is_spent(x)) {
+    if (x->pool == NULL || !is_stock(x) || x->params.len == 0 ||
+        attempt_is_spent(x)) {
         return false;
     }
     if (!handoff_is_good(x)) {

@@ -121,10 +121,10 @@ static enum bt_status check_key(const struct key_file *keys, struct bt_str key)
 }
 
 /* The next line without blanks around it; BT_ERR_NOT_FOUND at the end. */
-static enum bt_status next_key(struct key_file *keys, struct bt_str *key_p)
+static enum bt_status next_line(struct key_file *keys, struct bt_str *line_p)
 {
     const ssize_t len = getline(&keys->line, &keys->cap, keys->file);
-    struct bt_str key;
+    struct bt_str line;
 
     if (len < 0) {
         if (feof(keys->file) != 0) {
@@ -134,32 +134,43 @@ static enum bt_status next_key(struct key_file *keys, struct bt_str *key_p)
                errno);
         return BT_ERR_SYSTEM;
     }
-    key = bt_str_span(keys->line, (size_t)len);
+    line = bt_str_span(keys->line, (size_t)len);
     keys->number++;
-    while (key.len > 0 && strchr("\r\n", key.ptr[key.len - 1]) != NULL) {
-        key.len--;
+    while (line.len > 0 &&
+           (line.ptr[line.len - 1] == '\n' || line.ptr[line.len - 1] == '\r')) {
+        line.len--;
     }
     if (keys->number == 1) {
-        key = bt_utf8_skip_mark(key);
+        line = bt_utf8_skip_mark(line);
     }
-    *key_p = bt_str_trim(key);
+    *line_p = bt_str_trim(line);
     return BT_OK;
+}
+
+/* A line of the list: a key, a comment, or nothing. */
+static enum bt_status add_line(struct auth *auth, const struct key_file *keys,
+                               struct bt_str line)
+{
+    enum bt_status status;
+
+    if (line.len == 0 || line.ptr[0] == '#') {
+        return BT_OK;
+    }
+    status = check_key(keys, line);
+    return status == BT_OK ? add_key(auth, line) : status;
 }
 
 static enum bt_status read_keys(struct auth *auth, struct key_file *keys)
 {
-    struct bt_str key;
-    enum bt_status status;
+    struct bt_str line;
+    enum bt_status status = next_line(keys, &line);
 
-    do {
-        status = next_key(keys, &key);
-        if (status == BT_OK && key.len > 0 && key.ptr[0] != '#') {
-            status = check_key(keys, key);
-            if (status == BT_OK) {
-                status = add_key(auth, key);
-            }
+    while (status == BT_OK) {
+        status = add_line(auth, keys, line);
+        if (status == BT_OK) {
+            status = next_line(keys, &line);
         }
-    } while (status == BT_OK);
+    }
     return status == BT_ERR_NOT_FOUND ? BT_OK : status;
 }
 
@@ -240,7 +251,7 @@ enum bt_status auth_key_read(const char *path, struct bt_str *key_p)
     if (status != BT_OK) {
         return status;
     }
-    status = next_key(&keys, &key);
+    status = next_line(&keys, &key);
     if (status == BT_ERR_NOT_FOUND || (status == BT_OK && key.len == 0)) {
         bt_log(BT_LOG_ERROR, path, "key file has no key in its first line");
         status = BT_ERR_SYNTAX;

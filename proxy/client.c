@@ -7,6 +7,7 @@
 #include "proxy/cors.h"
 #include "proxy/exchange.h"
 #include "proxy/models.h"
+#include "proxy/quota.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -32,14 +33,13 @@ struct client {
     struct bt_http_conn *conn;
     struct sink sink;
     struct exchange *exchange; /* NULL: none, or it needs us no more */
+    uint64_t sending; /* the one whose answer is not all sent; 0: none */
     struct models *models;
     struct bt_buf unsent; /* body bytes of this turn, one write */
     struct bt_deferred flush;
-    bool is_full;     /* the connection is above high water */
-    bool is_answered; /* the current request was refused or served here */
-    uint64_t content_length;
-    bool has_length;
-    const char *origin; /* that may read this answer in a browser, or NULL */
+    bool is_full;        /* the connection is above high water */
+    struct quota *quota; /* of its address; NULL: no limit */
+    const char *origin;  /* that may read this answer in a browser, or NULL */
     char peer[BT_ADDR_TEXT_MAX];
 };
 
@@ -73,14 +73,26 @@ static void send_whole(struct client *client, unsigned code,
     bt_buf_fini(&lines);
 }
 
+/* Its answer is given. What it leaves unsent will be told once more. */
+static void let_go(struct client *client)
+{
+    struct exchange *const x = client->exchange;
+
+    client->exchange = NULL;
+    client->models = NULL;
+    if (x != NULL && bt_http_conn_unsent(client->conn) > 0) {
+        x->is_unsent = true;
+        client->sending = x->id;
+    }
+}
+
 static void sink_answer(struct sink *sink, unsigned code, struct bt_str fields,
                         struct bt_str body)
 {
     struct client *const client = client_of(sink);
 
-    client->exchange = NULL;
-    client->models = NULL;
     send_whole(client, code, fields, body);
+    let_go(client);
 }
 
 static void sink_head(struct sink *sink, unsigned code, struct bt_str fields)
@@ -151,20 +163,19 @@ static void sink_end(struct sink *sink)
 {
     struct client *const client = client_of(sink);
 
-    client->exchange = NULL;
     bt_deferred_clear(&client->flush);
     bt_http_conn_answer_last(client->conn, bt_buf_str(&client->unsent));
     bt_buf_clear(&client->unsent);
+    let_go(client);
 }
 
 static void sink_cut(struct sink *sink)
 {
     struct client *const client = client_of(sink);
 
-    client->exchange = NULL;
-    client->models = NULL;
     flush(client);
     bt_http_conn_answer_cut(client->conn);
+    let_go(client);
 }
 
 static const struct sink_ops SINK_OPS = {
@@ -223,7 +234,6 @@ static void answer(struct client *client, const struct bt_http_head *head,
     if (id.len > 0) {
         bt_http_write_field(&lines, BT_STR("X-Request-Id"), id);
     }
-    client->is_answered = true;
     stats_code(client->worker->metrics, code);
     if (lines.failed || body->failed) {
         bt_http_conn_answer_cut(client->conn);
@@ -340,7 +350,6 @@ static bool serve_preflight(struct client *client,
         return false;
     }
     cors_write_preflight(cors, client->origin, head, &lines);
-    client->is_answered = true;
     stats_code(client->worker->metrics, 204);
     if (lines.failed) {
         bt_http_conn_answer_cut(client->conn);
@@ -397,7 +406,8 @@ static bool check_room(struct client *client, const struct bt_http_head *head)
     const uint64_t limit = config->limits.body;
 
     if (config->limits.in_flight > 0 &&
-        client->worker->exchange_count >= (size_t)config->limits.in_flight) {
+        client->worker->exchange_count + models_count(client->worker) >=
+            (size_t)config->limits.in_flight) {
         refuse_plain(client, head, FAULT_TOO_MANY);
         return true;
     }
@@ -443,11 +453,12 @@ static enum fault fill_exchange(struct exchange *x,
     case BT_ERR_TIMEOUT:
         return FAULT_OVERLOADED;
     }
-    if (head->framing == BT_HTTP_LENGTH &&
-        exchange_reserve_body(x, head->content_length) != BT_OK) {
+    if (x->arena.failed) {
         return FAULT_OVERLOADED;
     }
-    return x->arena.failed ? FAULT_OVERLOADED : FAULT_NONE;
+    return head->framing == BT_HTTP_LENGTH
+               ? exchange_reserve_body(x, head->content_length)
+               : FAULT_NONE;
 }
 
 static void open_exchange(struct client *client,
@@ -464,19 +475,30 @@ static void open_exchange(struct client *client,
         return;
     }
     client->exchange = x;
+    x->quota = client->quota;
     memcpy(x->peer, client->peer, sizeof(x->peer));
     fault = fill_exchange(x, head, &twice);
     if (fault != FAULT_NONE) {
-        client->is_answered = true;
         exchange_refuse(x, fault, 0, bt_str_of(twice));
         return;
     }
-    client->has_length =
-        head->framing == BT_HTTP_LENGTH && head->content_length > 0;
-    client->content_length = client->has_length ? head->content_length : 0;
     if (head->framing != BT_HTTP_NO_BODY) {
-        bt_http_conn_read_body(
-            client->conn, client->has_length ? bt_buf_tail(&x->body) : NULL);
+        bt_http_conn_read_body(client->conn, head->framing == BT_HTTP_LENGTH
+                                                 ? bt_buf_tail(&x->body)
+                                                 : NULL);
+    }
+}
+
+static void open_models(struct client *client, const struct bt_http_head *head,
+                        enum path path)
+{
+    client->models =
+        models_open(client->worker, &client->sink,
+                    path == PATH_MODEL
+                        ? bt_str_span(head->path.ptr + 11, head->path.len - 11)
+                        : (struct bt_str){0});
+    if (client->models == NULL) {
+        refuse_plain(client, head, FAULT_OVERLOADED);
     }
 }
 
@@ -485,9 +507,7 @@ static void on_head(void *owner, const struct bt_http_head *head)
     struct client *const client = owner;
     const enum path path = path_of(head->path);
 
-    client->is_answered = false;
     client->is_full = false;
-    client->has_length = false;
     client->origin = cors_origin(&client->worker->config->cors, head);
     if (check_head(client, head, path)) {
         return;
@@ -503,14 +523,8 @@ static void on_head(void *owner, const struct bt_http_head *head)
         return;
     case PATH_MODELS:
     case PATH_MODEL:
-        client->is_answered = true;
-        client->models =
-            models_open(client->worker, &client->sink,
-                        path == PATH_MODEL ? bt_str_span(head->path.ptr + 11,
-                                                         head->path.len - 11)
-                                           : (struct bt_str){0});
-        if (client->models == NULL) {
-            refuse_plain(client, head, FAULT_OVERLOADED);
+        if (!check_room(client, head)) {
+            open_models(client, head, path);
         }
         return;
     case PATH_COMPLETIONS:
@@ -529,19 +543,17 @@ static void on_body(void *owner, struct bt_str bytes)
     struct client *const client = owner;
     struct exchange *const x = client->exchange;
     const uint64_t limit = client->worker->config->limits.body;
+    enum fault fault;
 
     if (x == NULL) {
         return;
     }
-    if (limit > 0 && x->body.len + bytes.len > limit) {
-        exchange_refuse(x, FAULT_BODY_TOO_LARGE, 0, (struct bt_str){0});
-        return;
+    fault = limit > 0 && x->body.len + bytes.len > limit
+                ? FAULT_BODY_TOO_LARGE
+                : exchange_take_body(x, bytes);
+    if (fault != FAULT_NONE) {
+        exchange_refuse(x, fault, 0, (struct bt_str){0});
     }
-    if (exchange_reserve_body(x, bytes.len) != BT_OK) {
-        exchange_refuse(x, FAULT_OVERLOADED, 0, (struct bt_str){0});
-        return;
-    }
-    bt_buf_append(&x->body, bytes);
 }
 
 static void on_request(void *owner)
@@ -549,42 +561,46 @@ static void on_request(void *owner)
     struct client *const client = owner;
     const struct exchange_event event = {.kind = XE_START};
 
-    if (client->exchange == NULL) {
-        return;
-    }
-    if (client->has_length) {
-        bt_buf_commit(&client->exchange->body, (size_t)client->content_length);
-    }
-    exchange_on(client->exchange, &event);
-}
-
-static void tell(struct client *client, enum exchange_event_kind kind)
-{
-    const struct exchange_event event = {.kind = kind};
-
     if (client->exchange != NULL) {
         exchange_on(client->exchange, &event);
     }
 }
 
+/* The exchange that waits for this client, if any: it is being answered, or
+ * its answer is being sent. */
+static struct exchange *exchange_of(struct client *client)
+{
+    return client->exchange != NULL || client->sending == 0
+               ? client->exchange
+               : worker_find(client->worker, client->sending);
+}
+
 static void on_room(void *owner)
 {
     struct client *const client = owner;
+    struct exchange *const x = exchange_of(client);
+    const struct exchange_event event = {.kind = XE_ROOM};
 
     client->is_full = false;
-    tell(client, XE_ROOM);
+    client->sending = 0;
+    if (x != NULL) {
+        exchange_on(x, &event);
+    }
 }
 
 static void leave(struct client *client)
 {
-    struct exchange *const x = client->exchange;
+    struct exchange *const x = exchange_of(client);
     const struct exchange_event event = {.kind = XE_CLIENT_GONE};
 
     client->exchange = NULL;
+    client->sending = 0;
     bt_deferred_clear(&client->flush);
     bt_buf_clear(&client->unsent);
     models_cancel(&client->models);
     if (x != NULL) {
+        x->is_stuck =
+            client->conn != NULL && bt_http_conn_is_stuck(client->conn);
         exchange_on(x, &event);
     }
 }
@@ -630,6 +646,7 @@ static void bury(struct client *client)
         client->next->prev = client->prev;
     }
     worker->client_count--;
+    quota_leave(client->quota);
     stats_add(worker->metrics, STAT_CONNECTIONS, -1);
     bt_loop_bury(worker->loop, &client->grave, destroy);
     worker_check_idle(worker);
@@ -639,6 +656,7 @@ static void on_closed(void *owner)
 {
     struct client *const client = owner;
 
+    leave(client);
     client->conn = NULL;
     bury(client);
 }
@@ -653,19 +671,22 @@ static const struct bt_http_conn_events EVENTS = {
     .on_closed = on_closed,
 };
 
-void client_open(struct worker *worker, int fd)
+void client_open(struct worker *worker, int fd, struct quota *quota)
 {
     struct client *const client = calloc(1, sizeof(*client));
 
     if (client == NULL) {
         (void)close(fd);
+        quota_leave(quota);
         return;
     }
     client->worker = worker;
+    client->quota = quota;
     client->sink.ops = &SINK_OPS;
     client->flush.on_run = on_flush;
     if (bt_http_conn_open(worker->loop, fd, &worker->conn_options, &EVENTS,
                           client, &client->conn) != BT_OK) {
+        quota_leave(quota);
         free(client);
         return;
     }

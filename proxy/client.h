@@ -12,8 +12,9 @@
 
 struct client;
 
-/* Takes over an accepted fd (closed on failure too). */
-void client_open(struct worker *worker, int fd);
+/* Takes over an accepted fd (closed on failure too) and its place in the quota
+ * of its address (NULL: not limited). */
+void client_open(struct worker *worker, int fd, struct quota *quota);
 /* No further request after the current one. */
 void client_finish(struct client *client);
 /* Ends it at once. */

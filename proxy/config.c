@@ -211,6 +211,19 @@ static bool is_network(const char *text)
             bits <= (is_v4 ? 32 : 128));
 }
 
+/* A host's name: what looks like an address must be one. */
+static bool is_name(const char *text)
+{
+    static const char LETTERS[] = "abcdefghijklmnopqrstuvwxyz"
+                                  "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    const char *const dot = strrchr(text, '.');
+    const char *const last = dot == NULL ? text : dot + 1;
+
+    return text[0] != '\0' && text[0] != '.' &&
+           strspn(text, LETTERS) == strlen(text) &&
+           (last[0] == '\0' || strspn(last, "0123456789") != strlen(last));
+}
+
 /* --- checks of engines and pools --- */
 
 static enum bt_status check_url(struct check *check,
@@ -244,10 +257,11 @@ static enum bt_status check_engine(struct check *check,
          i++) {
         const char *const host = engine->handoff_hosts.items[i];
 
-        if (!is_network(host)) {
+        if (!is_network(host) && !is_name(host)) {
             status = wrong(check,
-                           "bad handoff_hosts \"%.80s\"; write an address or "
-                           "a block such as 10.1.0.0/16",
+                           "bad handoff_hosts \"%.80s\"; write an address, a "
+                           "block such as 10.1.0.0/16, or a name as the "
+                           "engine spells it",
                            host);
         }
     }
@@ -796,6 +810,28 @@ static enum bt_conf_verdict report(const struct bt_conf_error *error)
     return BT_CONF_EXIT_USAGE;
 }
 
+/* Do engines of this connector find a handoff by the request's id alone? */
+static bool matches_by_id(int connector)
+{
+    return connector == CONNECTOR_TPU || connector == CONNECTOR_MOONCAKE ||
+           connector == CONNECTOR_MOONCAKE_SEQ;
+}
+
+static void say_good(const struct config *config)
+{
+    const struct pool_conf *const pools = config->pools.items;
+
+    (void)puts("the configuration is good");
+    for (size_t i = 0; i < config->pools.count; i++) {
+        if (matches_by_id(pools[i].connector)) {
+            (void)printf("pools.%zu: %s engines find a handoff by the id of "
+                         "its request: start vLLM 0.14 and later with "
+                         "VLLM_DISABLE_REQUEST_ID_RANDOMIZATION=1\n",
+                         i, connector_names[pools[i].connector]);
+        }
+    }
+}
+
 /* What the flags asked for beside running. */
 static enum bt_conf_verdict conclude(const struct load *load)
 {
@@ -816,7 +852,7 @@ static enum bt_conf_verdict conclude(const struct load *load)
         return print_config(load);
     }
     if (load->run.check_only) {
-        (void)puts("the configuration is good");
+        say_good(load->config);
         return BT_CONF_EXIT_OK;
     }
     return BT_CONF_RUN;

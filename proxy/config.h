@@ -41,7 +41,7 @@ enum half_close {
 
 struct engine_conf {
     char *url;
-    struct bt_conf_strings handoff_hosts; /* addresses or CIDR */
+    struct bt_conf_strings handoff_hosts; /* addresses, CIDR, names */
     struct bt_conf_strings handoff_ports; /* numbers; empty: any */
     int64_t weight;
     int64_t max_in_flight; /* 0: no limit */
@@ -93,14 +93,16 @@ struct config {
     int64_t workers;           /* 0: auto, bt_process_cpus */
     struct bt_conf_list pools; /* struct pool_conf */
     struct {
-        uint64_t body, head, target, body_memory, stream_buffer, prefill_answer;
-        int64_t fields, in_flight, queue, connections;
+        uint64_t body, head, target, body_memory, body_rate, stream_buffer,
+            prefill_answer, client_body_memory;
+        int64_t fields, in_flight, queue, tails, connections,
+            client_connections;
     } limits;
     struct {
-        uint64_t connect, prefill, first_byte, idle, queue, head, body, write,
-            keep_alive, engine_keep_alive, drain, probe_interval, probe,
-            total; /* total: 0, whole exchange */
-    } timeouts;    /* ms */
+        uint64_t connect, prefill, first_byte, idle, queue, head, body,
+            body_idle, write, keep_alive, engine_keep_alive, drain,
+            probe_interval, probe, total; /* total: 0, whole exchange */
+    } timeouts;                           /* ms */
     struct {
         int64_t attempts;
         int64_t budget_percent;

@@ -1,6 +1,6 @@
 /*
- * A listening socket of the control thread: accepts, and rests for a moment
- * when descriptors are out instead of spinning.
+ * What the control thread listens on, all addresses of a name: accepts, and
+ * rests for a moment when descriptors are out instead of spinning.
  */
 #ifndef PROXY_CONTROL_LISTENER_H
 #define PROXY_CONTROL_LISTENER_H
@@ -8,13 +8,20 @@
 #include "common/loop.h"
 #include "common/net.h"
 
+struct control_socket {
+    struct control_listener *listener;
+    struct bt_watch *watch;
+    int fd;
+};
+
 struct control_listener {
     struct bt_loop *loop;
-    struct bt_watch *watch;
     struct bt_timer rest;
-    int fd;
-    char address[BT_ADDR_TEXT_MAX];         /* as bound; empty: not open */
-    void (*on_accept)(void *owner, int fd); /* takes the fd over */
+    struct control_socket sockets[BT_ADDRS_MAX];
+    size_t count;
+    char address[BT_ADDRS_MAX * BT_ADDR_TEXT_MAX]; /* as bound, with commas
+                                                      between; empty: none */
+    void (*on_accept)(void *owner, int fd);        /* takes the fd over */
     void *owner;
 };
 

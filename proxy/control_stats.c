@@ -92,6 +92,11 @@ const struct bt_metric_row control_stat_rows[CONTROL_STATS] = {
                              .type = BT_METRIC_COUNTER,
                              .help = "health probes of engines by their end",
                              LABEL("result", PROBES)},
+    [CONTROL_STAT_ADMIN_REFUSED] =
+        {.name = "baton_admin_connections_refused_total",
+         .type = BT_METRIC_COUNTER,
+         .help = "connections to the admin address for which there was no "
+                 "room"},
 };
 
 size_t control_stat_label(enum control_stat stat, struct bt_str word)

@@ -26,11 +26,15 @@ bool cors_is_on(const struct cors_conf *cors)
 const char *cors_origin(const struct cors_conf *cors,
                         const struct bt_http_head *head)
 {
-    const struct bt_str origin = bt_http_field_get(head, BT_STR("origin"));
+    struct bt_str origin;
 
+    if (!cors_is_on(cors)) {
+        return NULL;
+    }
     if (has_any(&cors->origins)) {
         return ANY;
     }
+    origin = bt_http_field_get(head, BT_STR("origin"));
     for (size_t i = 0; i < cors->origins.count; i++) {
         if (bt_str_eq(origin, bt_str_of(cors->origins.items[i]))) {
             return cors->origins.items[i];

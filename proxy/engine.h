@@ -46,6 +46,8 @@ struct engine {
      * there are no probes).
      */
     atomic_ullong failed_at_ms;
+    atomic_ullong complained_ms;     /* the last line of complaint.c; 0: none */
+    atomic_uint complaints_left_out; /* since then */
 
     /* Connector baton: written by the control thread. */
     atomic_bool is_linked;      /* all ranks are linked, one engine boot */

@@ -16,11 +16,16 @@
  *   a stock handoff unspent        RELEASE: a D request that tells P to free
  *   baton                          `release` (and `cancel`) at once
  *   a baton pull not yet reported  REPORT: 250 ms, for the access log
+ *   an answer not all sent         REPORT: while the client takes any of it
+ *
+ * Beyond limits.tails such an end is cut short: the legs are closed at once.
  */
 #include "proxy/exchange.h"
 
 #include "common/log.h"
 #include "proxy/attempt.h"
+#include "proxy/complaint.h"
+#include "proxy/quota.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,7 +37,8 @@
 #define SEND_WHOLE_MS  500
 #define LINGER_MS      250
 #define REPORT_MS      250
-#define ERROR_BODY_MAX (1 * BT_MIB)
+#define BODY_AHEAD     (16 * BT_KIB)
+#define WORDS_MS       1000 /* for the body of an engine's 5xx */
 
 static const char *const STATE_NAMES[] = {
     [XS_NEW] = "new",       [XS_WAIT] = "wait",       [XS_PREFILL] = "prefill",
@@ -58,30 +64,58 @@ static uint64_t now_ms(const struct exchange *x)
 
 /* --- memory of the body --- */
 
-enum bt_status exchange_reserve_body(struct exchange *x, uint64_t size)
+static enum fault charge_body(struct exchange *x, uint64_t total)
 {
     struct program *const program = x->worker->program;
     const uint64_t limit = x->worker->config->limits.body_memory;
-    const uint64_t needed = x->body.len + size;
-    uint64_t cap = needed;
-    uint64_t more;
+    const uint64_t more = total - x->charged;
 
-    if (needed <= x->charged) {
-        return BT_OK;
+    if (!quota_charge(x->quota, more)) {
+        return FAULT_CLIENT_LIMIT;
     }
-    if (x->charged > 0 && cap < x->charged * 2) {
-        cap = x->charged * 2; /* a chunked body grows by doubling */
-    }
-    more = cap - x->charged;
     if (atomic_fetch_add(&program->body_bytes, more) + more > limit &&
         limit > 0) {
         atomic_fetch_sub(&program->body_bytes, more);
-        return BT_ERR_LIMIT;
+        quota_return(x->quota, more);
+        return FAULT_OVERLOADED;
     }
-    x->charged = cap;
+    x->charged = total;
     stats_add(x->worker->metrics, STAT_BODY_BYTES, (int64_t)more);
-    return bt_buf_reserve(&x->body, (size_t)(cap - x->body.len)) ? BT_OK
-                                                                 : BT_ERR_NOMEM;
+    return FAULT_NONE;
+}
+
+enum fault exchange_reserve_body(struct exchange *x, uint64_t size)
+{
+    if (!bt_buf_reserve(&x->body, (size_t)size)) {
+        return FAULT_OVERLOADED;
+    }
+    return charge_body(x, size < BODY_AHEAD ? size : BODY_AHEAD);
+}
+
+enum fault exchange_take_body(struct exchange *x, struct bt_str bytes)
+{
+    const bool is_there = bytes.ptr == bt_buf_tail(&x->body);
+    const uint64_t total = x->body.len + bytes.len;
+    enum fault fault = FAULT_NONE;
+
+    if (!is_there && !bt_buf_reserve(&x->body, bytes.len)) {
+        return FAULT_OVERLOADED;
+    }
+    if (total > x->charged) {
+        const uint64_t ahead = total + BODY_AHEAD;
+
+        fault = charge_body(x, ahead < x->body.cap ? ahead : x->body.cap);
+        fault = fault == FAULT_NONE ? fault : charge_body(x, total);
+    }
+    if (fault != FAULT_NONE) {
+        return fault;
+    }
+    if (is_there) {
+        bt_buf_commit(&x->body, bytes.len);
+    } else {
+        bt_buf_append(&x->body, bytes);
+    }
+    return FAULT_NONE;
 }
 
 static void drop_body(struct exchange *x)
@@ -89,6 +123,7 @@ static void drop_body(struct exchange *x)
     bt_buf_fini(&x->body);
     if (x->charged > 0) {
         atomic_fetch_sub(&x->worker->program->body_bytes, x->charged);
+        quota_return(x->quota, x->charged);
         stats_add(x->worker->metrics, STAT_BODY_BYTES, -(int64_t)x->charged);
         x->charged = 0;
     }
@@ -119,7 +154,7 @@ static uint64_t state_ms(const struct exchange *x, enum exchange_state state)
     case XS_RELEASE:
         return RELEASE_MS;
     case XS_REPORT:
-        return REPORT_MS;
+        return x->is_unsent ? 0 : REPORT_MS;
     }
     return 0;
 }
@@ -207,6 +242,9 @@ static void conclude(struct exchange *x)
     x->end_us = bt_clock_us();
     worker->exchange_count--;
     worker->tail_count++;
+    x->is_unsent = x->is_unsent && x->fault == FAULT_NONE;
+    worker->unsent_count += x->is_unsent ? 1 : 0;
+    stats_add(worker->metrics, STAT_TAILS, 1);
     stats_add(worker->metrics, STAT_IN_FLIGHT, -1);
     stats_add(worker->metrics, STAT_BYTES_IN, (int64_t)x->bytes_in);
     stats_add(worker->metrics, STAT_BYTES_OUT, (int64_t)x->relay.bytes_out);
@@ -220,7 +258,7 @@ static void conclude(struct exchange *x)
     if (x->pool != NULL) {
         stats_count(worker->metrics, STAT_ROUTES, x->reason);
     }
-    if (!lacks_report(x)) {
+    if (!lacks_report(x) && !x->is_unsent) {
         log_once(x);
     }
 }
@@ -243,6 +281,8 @@ static void finish(struct exchange *x)
     unlink_bucket(x);
     drop_body(x);
     worker->tail_count--;
+    worker->unsent_count -= x->is_unsent ? 1 : 0;
+    stats_add(worker->metrics, STAT_TAILS, -1);
     bt_loop_bury(worker->loop, &x->grave, destroy);
     worker_check_idle(worker);
 }
@@ -263,7 +303,7 @@ void exchange_release(struct exchange *x, enum release_reason reason,
 
 static enum release_reason reason_of(const struct exchange *x)
 {
-    if (x->fault == FAULT_CLIENT_GONE) {
+    if (x->fault == FAULT_CLIENT_GONE || x->fault == FAULT_CLIENT_STALLED) {
         return RELEASE_CANCELLED;
     }
     return x->fault == FAULT_NONE && x->code < 400 ? RELEASE_PULLED
@@ -281,13 +321,41 @@ static bool must_linger(const struct exchange *x)
            now_ms(x) - x->decode.sent_ms < LINGER_MS;
 }
 
+/* P may have a handoff for us on its way. */
+static bool must_harvest(const struct exchange *x)
+{
+    return leg_is_open(&x->prefill) && is_stock(x) &&
+           leg_is_sent(&x->prefill) && !x->prefill.is_whole &&
+           (x->prefill.code == 0 || x->prefill.code == 200);
+}
+
+/*
+ * Are engines owed something still, and too many are so? Those that wait for
+ * their clients do not count: each has a connection.
+ */
+static bool must_be_cut(const struct exchange *x)
+{
+    const struct worker *const worker = x->worker;
+    const size_t limit = (size_t)worker->config->limits.tails;
+    const bool is_owed =
+        is_stock(x) && x->params.len > 0 && !attempt_is_spent(x);
+
+    return limit > 0 && worker->tail_count - worker->unsent_count > limit &&
+           (must_harvest(x) || must_linger(x) || is_owed ||
+            (!x->is_logged && !x->is_unsent));
+}
+
 void exchange_settle(struct exchange *x)
 {
     conclude(x);
     exchange_release(x, reason_of(x), leg_is_open(&x->decode));
+    if (must_be_cut(x)) {
+        stats_add(x->worker->metrics, STAT_TAILS_CUT, 1);
+        finish(x);
+        return;
+    }
     if (leg_is_open(&x->prefill)) {
-        if (is_stock(x) && leg_is_sent(&x->prefill) && !x->prefill.is_whole &&
-            (x->prefill.code == 0 || x->prefill.code == 200)) {
+        if (must_harvest(x)) {
             leg_shut(&x->prefill);
             stats_add(x->worker->metrics, STAT_HARVESTS, 1);
             exchange_enter(x, XS_HARVEST);
@@ -301,11 +369,14 @@ void exchange_settle(struct exchange *x)
         return;
     }
     leg_close(&x->decode, x->decode.is_whole ? LEG_OK : late_outcome(x));
-    if (!x->is_logged) {
+    if (attempt_release(x)) {
+        return;
+    }
+    if (x->is_logged) {
+        finish(x);
+    } else {
         drop_body(x);
         exchange_enter(x, XS_REPORT);
-    } else if (!attempt_release(x)) {
-        finish(x);
     }
 }
 
@@ -357,7 +428,7 @@ static void send_fault(struct exchange *x, enum fault fault, unsigned status,
                                 : BT_STR("1"));
     }
     exchange_write_fields(x, &fields);
-    fault_write(&body, fault, code, detail);
+    fault_write(&body, fault, code, detail.len > 0 ? detail : x->why);
     send_answer(x, code, &fields, &body);
     bt_buf_fini(&fields);
     bt_buf_fini(&body);
@@ -471,10 +542,15 @@ static void start(struct exchange *x)
     attempt_route(x);
 }
 
+static enum fault gone_fault(const struct exchange *x)
+{
+    return x->is_stuck ? FAULT_CLIENT_STALLED : FAULT_CLIENT_GONE;
+}
+
 static void client_gone(struct exchange *x)
 {
     x->sink = NULL;
-    x->fault = FAULT_CLIENT_GONE;
+    x->fault = gone_fault(x);
     x->code = x->relay.committed ? x->relay.code : 499;
     exchange_settle(x);
 }
@@ -539,18 +615,34 @@ static void on_wait(struct exchange *x, const struct exchange_event *event)
 
 static void keep_answer(struct exchange *x, struct bt_str bytes)
 {
-    const uint64_t limit = x->prefill.code == 200
-                               ? x->worker->config->limits.prefill_answer
-                               : ERROR_BODY_MAX;
+    const uint64_t limit = x->worker->config->limits.prefill_answer;
+    const bool is_error = x->prefill.code != 200;
 
-    if (limit > 0 && x->answer.len + bytes.len > limit) {
-        attempt_prefill_bad(x, FAULT_PREFILL_BAD);
+    if (!is_error && limit > 0 && x->answer.len + bytes.len > limit) {
+        attempt_prefill_bad(
+            x, FAULT_PREFILL_BAD,
+            BT_STR("its answer is longer than limits.prefill_answer"));
         return;
     }
     bt_buf_append(&x->answer, bytes);
     if (x->answer.failed) {
         leg_close(&x->prefill, LEG_CANCELLED);
         exchange_refuse(x, FAULT_OVERLOADED, 0, (struct bt_str){0});
+    } else if (is_error && x->answer.len > relay_error_max(x->prefill.code)) {
+        attempt_prefill_end(x);
+    }
+}
+
+/* An engine's 5xx is another attempt: its words are waited for, shortly. */
+static bool has_failed(const struct leg *leg)
+{
+    return leg_is_open(leg) && leg->code >= 500;
+}
+
+static void wait_for_words(struct exchange *x, const struct leg *leg)
+{
+    if (has_failed(leg)) {
+        set_timer(x, WORDS_MS);
     }
 }
 
@@ -559,6 +651,7 @@ static void on_prefill(struct exchange *x, const struct exchange_event *event)
     switch (event->kind) {
     case XE_HEAD:
         attempt_prefill_head(x, event->head);
+        wait_for_words(x, &x->prefill);
         return;
     case XE_BODY:
         keep_answer(x, event->bytes);
@@ -567,12 +660,20 @@ static void on_prefill(struct exchange *x, const struct exchange_event *event)
         attempt_prefill_end(x);
         return;
     case XE_FAILED:
+        if (has_failed(&x->prefill)) {
+            attempt_prefill_end(x);
+            return;
+        }
         attempt_prefill_failed(x, event->failure);
         return;
     case XE_CLIENT_GONE:
         client_gone(x);
         return;
     case XE_DEADLINE:
+        if (has_failed(&x->prefill)) {
+            attempt_prefill_end(x);
+            return;
+        }
         exchange_refuse(x, deadline_fault(x, FAULT_PREFILL_TIMEOUT), 0,
                         (struct bt_str){0});
         return;
@@ -611,13 +712,36 @@ static void first_answer(struct exchange *x)
     }
 }
 
-static void stream_break(struct exchange *x, enum fault fault)
+static void stream_break(struct exchange *x, enum fault fault, unsigned status)
 {
     x->fault = fault;
-    relay_break(&x->relay, fault);
+    relay_break(&x->relay, fault, status);
     if (x->state != XS_DONE) {
         exchange_settle(x);
     }
+}
+
+/* What D answered is no whole JSON, or tells what is private. */
+static void decode_bad(struct exchange *x)
+{
+    const bool is_error = x->relay.error.len > 0;
+    const struct bt_str why =
+        is_error ? BT_STR("its answer is an error that is not passed on")
+        : x->relay.is_sse ? BT_STR("its events are not what a client may have")
+                          : BT_STR("its answer is not one whole JSON object");
+
+    complaint_log(x->decode_engine, now_ms(x), why, x->relay.error);
+    if (!x->relay.committed) {
+        x->why = why;
+        /* Without framing this is how a death looks. */
+        x->deaths += x->relay.ends_by_close ? 1 : 0;
+        attempt_decode_bad(x, FAULT_DECODE_BAD, 0, LEG_BAD_ANSWER);
+        return;
+    }
+    leg_close(&x->decode, LEG_BAD_ANSWER);
+    x->code = x->relay.code;
+    stream_break(x, is_error ? FAULT_DECODE_FAILED : FAULT_DECODE_BAD,
+                 x->relay.error_code);
 }
 
 /* What a relay step means; true when the exchange goes on. */
@@ -638,7 +762,7 @@ static bool take_result(struct exchange *x, enum relay_result result)
         if (!x->relay.committed) {
             exchange_refuse(x, FAULT_OVERLOADED, 0, (struct bt_str){0});
         } else {
-            relay_break(&x->relay, FAULT_OVERLOADED);
+            relay_break(&x->relay, FAULT_OVERLOADED, 0);
             exchange_settle(x);
         }
         return false;
@@ -649,7 +773,13 @@ static bool take_result(struct exchange *x, enum relay_result result)
         }
         leg_close(&x->decode, LEG_LOST);
         x->code = x->relay.code;
-        stream_break(x, FAULT_STREAM_LOST);
+        stream_break(x, FAULT_STREAM_LOST, 0);
+        return false;
+    case RELAY_ERROR:
+        attempt_decode_refused(x);
+        return false;
+    case RELAY_BAD:
+        decode_bad(x);
         return false;
     }
     return true;
@@ -663,7 +793,9 @@ static void decode_body(struct exchange *x, struct bt_str bytes)
         return; /* the client left while it was written to */
     }
     if (!x->relay.committed) {
-        set_timer(x, x->worker->config->timeouts.idle);
+        if (!has_failed(&x->decode)) {
+            set_timer(x, x->worker->config->timeouts.idle);
+        }
         return;
     }
     x->code = x->relay.code;
@@ -700,6 +832,7 @@ static void on_decode(struct exchange *x, const struct exchange_event *event)
     switch (event->kind) {
     case XE_HEAD:
         attempt_decode_head(x, event->head);
+        wait_for_words(x, &x->decode);
         return;
     case XE_BODY:
         decode_body(x, event->bytes);
@@ -708,12 +841,20 @@ static void on_decode(struct exchange *x, const struct exchange_event *event)
         decode_whole(x);
         return;
     case XE_FAILED:
+        if (has_failed(&x->decode)) {
+            attempt_decode_refused(x);
+            return;
+        }
         attempt_decode_failed(x, event->failure);
         return;
     case XE_CLIENT_GONE:
         client_gone(x);
         return;
     case XE_DEADLINE:
+        if (has_failed(&x->decode)) {
+            attempt_decode_refused(x);
+            return;
+        }
         exchange_refuse(x, deadline_fault(x, FAULT_DECODE_TIMEOUT), 0,
                         (struct bt_str){0});
         return;
@@ -751,7 +892,7 @@ static void stream_deadline(struct exchange *x)
         set_timer(x, x->worker->config->timeouts.idle);
         return;
     }
-    stream_break(x, fault);
+    stream_break(x, fault, 0);
 }
 
 static void on_stream(struct exchange *x, const struct exchange_event *event)
@@ -765,7 +906,7 @@ static void on_stream(struct exchange *x, const struct exchange_event *event)
         return;
     case XE_FAILED:
         leg_close(&x->decode, LEG_LOST);
-        stream_break(x, FAULT_STREAM_LOST);
+        stream_break(x, FAULT_STREAM_LOST, 0);
         return;
     case XE_ROOM:
         leg_resume(&x->decode);
@@ -900,7 +1041,9 @@ static void on_report(struct exchange *x, const struct exchange_event *event)
     switch (event->kind) {
     case XE_NEWS:
         (void)take_news(x, event->news);
-        finish(x);
+        if (!x->is_unsent) {
+            finish(x);
+        }
         return;
     case XE_DEADLINE:
         finish(x);
@@ -918,8 +1061,32 @@ static void on_report(struct exchange *x, const struct exchange_event *event)
     }
 }
 
+/* The rest of the answer is with the kernel, or will never be. */
+static void rest_is_out(struct exchange *x, bool is_whole)
+{
+    x->is_unsent = false;
+    x->worker->unsent_count--;
+    if (!is_whole) {
+        x->fault = gone_fault(x);
+        stats_count(x->worker->metrics, STAT_FAULTS, x->fault);
+    }
+    if (x->state != XS_REPORT) {
+        return;
+    }
+    if (lacks_report(x)) {
+        set_timer(x, REPORT_MS);
+    } else {
+        finish(x);
+    }
+}
+
 void exchange_on(struct exchange *x, const struct exchange_event *event)
 {
+    if (x->is_unsent &&
+        (event->kind == XE_ROOM || event->kind == XE_CLIENT_GONE)) {
+        rest_is_out(x, event->kind == XE_ROOM);
+        return;
+    }
     switch (x->state) {
     case XS_NEW:
         on_new(x, event);
@@ -1016,7 +1183,7 @@ void exchange_abort(struct exchange *x)
     if (x->sink != NULL && x->relay.committed) {
         x->fault = FAULT_SHUT_DOWN;
         x->code = x->relay.code;
-        relay_break(&x->relay, FAULT_SHUT_DOWN);
+        relay_break(&x->relay, FAULT_SHUT_DOWN, 0);
     } else if (x->sink != NULL) {
         send_fault(x, FAULT_SHUT_DOWN, 0, (struct bt_str){0});
     }

@@ -27,7 +27,8 @@ enum exchange_state {
     XS_HARVEST, /* P leg shut for writing, its answer read for 1 s */
     XS_LINGER,  /* D leg with a handoff: sent whole, then closed */
     XS_RELEASE, /* release leg open */
-    XS_REPORT,  /* the pull's report may still come, for the access log */
+    XS_REPORT,  /* for the access log: the pull's report may still come, or
+                 * the client has not taken all yet */
     XS_DONE,
 };
 
@@ -39,7 +40,7 @@ enum exchange_event_kind {
     XE_BODY,
     XE_END,
     XE_FAILED,
-    XE_ROOM, /* the client takes more */
+    XE_ROOM, /* the client takes more, or has it all */
     XE_CLIENT_GONE,
     XE_DEADLINE,
     XE_NEWS, /* of the control thread */
@@ -79,6 +80,7 @@ struct exchange {
     uint64_t tokens;
     char inner_id[33];
     char peer[BT_ADDR_TEXT_MAX];
+    struct quota *quota; /* of the client's address; NULL: no limit */
 
     /* the route */
     enum route_reason reason;
@@ -117,13 +119,16 @@ struct exchange {
     struct leg release;
     struct relay relay;
     struct bt_str retry_after; /* of the last busy engine */
+    struct bt_str why; /* of the last leg: what is wrong with its answer */
 
     /* the verdict */
     enum fault fault;
     unsigned code;
     bool is_concluded;
     bool is_logged;
-    uint64_t end_us;       /* when the client's part was over */
+    bool is_unsent;  /* the client's: XE_ROOM or XE_CLIENT_GONE will tell */
+    bool is_stuck;   /* the client's: it was given up, it did not leave */
+    uint64_t end_us; /* when the client's part was over */
     uint64_t total_due_ms; /* 0: none */
     uint64_t start_us;
     uint64_t queue_begun_us;
@@ -144,11 +149,18 @@ void exchange_engine_lost(struct exchange *x, const struct engine *engine);
 void exchange_abort(struct exchange *x);
 
 /*
- * Memory for the body's next `size` bytes: charged to the program.
- * BT_ERR_LIMIT when all bodies together are over, BT_ERR_NOMEM.
+ * Room at the body's tail for `size` bytes that are announced. Only a small
+ * head start is charged. Errors as of exchange_take_body.
  */
-BT_MUST_CHECK enum bt_status exchange_reserve_body(struct exchange *x,
-                                                   uint64_t size);
+BT_MUST_CHECK enum fault exchange_reserve_body(struct exchange *x,
+                                               uint64_t size);
+/*
+ * Bytes of the body came: they are charged, and appended unless they lie at
+ * the tail already. FAULT_OVERLOADED when all bodies together are too much (or
+ * memory is out), FAULT_CLIENT_LIMIT when those of the client's address are.
+ */
+BT_MUST_CHECK enum fault exchange_take_body(struct exchange *x,
+                                            struct bt_str bytes);
 
 /* --- between exchange.c and attempt.c --- */
 

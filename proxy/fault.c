@@ -3,6 +3,8 @@
  */
 #include "proxy/fault.h"
 
+#define DETAIL_MAX 512 /* what a client sent may be as large as its body */
+
 struct fault_row {
     unsigned status;
     const char *type;
@@ -32,7 +34,7 @@ unsigned fault_status(enum fault fault)
 
 bool fault_is_passing(enum fault fault)
 {
-    return ROWS[fault].status == 503;
+    return ROWS[fault].status == 503 || ROWS[fault].status == 429;
 }
 
 enum fault fault_of_http(unsigned status)
@@ -66,7 +68,9 @@ void fault_write(struct bt_buf *out, enum fault fault, unsigned status,
     bt_buf_append(&text, bt_str_of(row->message));
     if (detail.len > 0) {
         bt_buf_append(&text, BT_STR(": "));
-        bt_buf_append(&text, detail);
+        bt_buf_append(&text, bt_str_cut(detail, DETAIL_MAX));
+        bt_buf_append(&text,
+                      detail.len > DETAIL_MAX ? BT_STR("...") : BT_STR(""));
     }
     bt_buf_append(out, BT_STR("{\"error\":{\"message\":"));
     bt_buf_append_json(out, bt_buf_str(&text));
@@ -79,12 +83,12 @@ void fault_write(struct bt_buf *out, enum fault fault, unsigned status,
     bt_buf_fini(&text);
 }
 
-void fault_write_event(struct bt_buf *out, enum fault fault)
+void fault_write_event(struct bt_buf *out, enum fault fault, unsigned status)
 {
     const struct fault_row *const row = &ROWS[fault];
 
     bt_buf_append(out, BT_STR("data: {\"error\":{\"message\":"));
     bt_buf_append_json(out, bt_str_of(row->message));
     bt_buf_printf(out, ",\"type\":\"%s\",\"param\":null,\"code\":%u}}\n\n",
-                  row->type, row->status);
+                  row->type, status != 0 ? status : row->status);
 }

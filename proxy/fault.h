@@ -24,12 +24,12 @@ bool fault_is_passing(enum fault fault);
 enum fault fault_of_http(unsigned status);
 
 /*
- * Appends an OpenAI error object. `detail` (may be empty) follows the row's
- * message; `status` 0 is the row's own.
+ * Appends an OpenAI error object. `detail` (may be empty; cut) follows the
+ * row's message; `status` 0 is the row's own.
  */
 void fault_write(struct bt_buf *out, enum fault fault, unsigned status,
                  struct bt_str detail);
 /* The same as one server-sent event. */
-void fault_write_event(struct bt_buf *out, enum fault fault);
+void fault_write_event(struct bt_buf *out, enum fault fault, unsigned status);
 
 #endif

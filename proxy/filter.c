@@ -4,6 +4,7 @@
 #include "proxy/filter.h"
 
 #include "common/json.h"
+#include "common/simd.h"
 
 #define NAME_MAX_BYTES      256
 #define SEPARATOR_MAX_BYTES 4096
@@ -11,7 +12,7 @@
 
 /* A name to look for, parted at its underscore. */
 struct needle {
-    struct bt_str before; /* its last byte tells most other names apart */
+    struct bt_str before;
     struct bt_str after;
     bool is_count; /* of cached tokens: of interest where P gave one */
 };
@@ -22,13 +23,20 @@ struct needle {
             is_count                                                    \
     }
 
+/* Names of private members, and of what stands in them: errors tell both. */
 static const struct needle NEEDLES[] = {
     NEEDLE("kv", "_transfer_params", false),
     NEEDLE("ec", "_transfer_params", false),
     NEEDLE("bootstrap", "_", false),
     NEEDLE("disagg", "_", false),
+    NEEDLE("do", "_remote_", false),
     NEEDLE("cached", "_tokens", true),
     NEEDLE("cache", "_read_input_tokens", true),
+    NEEDLE("remote", "_block_ids", false),
+    NEEDLE("remote", "_engine_id", false),
+    NEEDLE("remote", "_host", false),
+    NEEDLE("remote", "_port", false),
+    NEEDLE("remote", "_bootstrap_addr", false),
 };
 
 /* Does the needle lie around this underscore? */
@@ -38,27 +46,16 @@ static bool lies_at(const struct needle *needle, struct bt_str bytes,
     const size_t left = (size_t)(underscore - bytes.ptr);
 
     return left >= needle->before.len &&
-           underscore[-1] == needle->before.ptr[needle->before.len - 1] &&
            bytes.len - left >= needle->after.len &&
            memcmp(underscore - needle->before.len, needle->before.ptr,
                   needle->before.len) == 0 &&
            memcmp(underscore, needle->after.ptr, needle->after.len) == 0;
 }
 
-/* Most underscores stand behind another byte than these. */
-static bool may_stand_before(char byte)
+static bool lies_any(size_t from, size_t to, struct bt_str bytes,
+                     const char *underscore, bool has_cached)
 {
-    return byte == 'v' || byte == 'c' || byte == 'p' || byte == 'g' ||
-           byte == 'd' || byte == 'e';
-}
-
-static bool lies_any(struct bt_str bytes, const char *underscore,
-                     bool has_cached)
-{
-    if (underscore == bytes.ptr || !may_stand_before(underscore[-1])) {
-        return false;
-    }
-    for (size_t i = 0; i < BT_ARRAY_LEN(NEEDLES); i++) {
+    for (size_t i = from; i < to; i++) {
         if ((has_cached || !NEEDLES[i].is_count) &&
             lies_at(&NEEDLES[i], bytes, underscore)) {
             return true;
@@ -67,16 +64,81 @@ static bool lies_any(struct bt_str bytes, const char *underscore,
     return false;
 }
 
-bool filter_concerns(struct bt_str bytes, bool has_cached)
+/* The byte before an underscore tells which needles may lie there. */
+static inline bool is_name_at(struct bt_str bytes, const char *underscore,
+                              bool has_cached)
+{
+    switch (underscore == bytes.ptr ? '\0' : underscore[-1]) {
+    case 'v':
+        return lies_any(0, 1, bytes, underscore, has_cached);
+    case 'c':
+        return lies_any(1, 2, bytes, underscore, has_cached);
+    case 'p':
+        return lies_any(2, 3, bytes, underscore, has_cached);
+    case 'g':
+        return lies_any(3, 4, bytes, underscore, has_cached);
+    case 'o':
+        return lies_any(4, 5, bytes, underscore, has_cached);
+    case 'd':
+        return lies_any(5, 6, bytes, underscore, has_cached);
+    case 'e':
+        return lies_any(6, BT_ARRAY_LEN(NEEDLES), bytes, underscore,
+                        has_cached);
+    default:
+        return false;
+    }
+}
+
+/* At "\\u004" to "\\u007": a letter or an underscore that needs no escape. */
+static inline bool spells_letter(const char *at, const char *end)
+{
+    return end - at >= 5 && at[0] == '\\' && at[1] == 'u' && at[2] == '0' &&
+           at[3] == '0' && at[4] >= '4' && at[4] <= '7';
+}
+
+static const char *find(const char *at, const char *end, char byte)
+{
+    return at == end ? NULL : memchr(at, byte, (size_t)(end - at));
+}
+
+/* Texts have many backslashes, or none; few stand before a 'u'. */
+static bool has_escaped_letter(struct bt_str bytes)
 {
     const char *const end = bytes.ptr + bytes.len;
-    const char *at = bytes.len == 0 ? NULL : memchr(bytes.ptr, '_', bytes.len);
+    const char *at = find(bytes.ptr, end, '\\');
 
-    while (at != NULL && !lies_any(bytes, at, has_cached)) {
-        at++;
-        at = at == end ? NULL : memchr(at, '_', (size_t)(end - at));
+    if (at == NULL) {
+        return false;
     }
-    return at != NULL;
+#if BT_SIMD
+    while (end - at > 16 && bt_simd_pair(at, '\\', 'u') == 0) {
+        at += 16;
+    }
+    if (end - at <= 16 && bytes.len > 16 &&
+        bt_simd_pair(end - 17, '\\', 'u') == 0) {
+        return false;
+    }
+#endif
+    while (at < end && !spells_letter(at, end)) {
+        at++;
+    }
+    return at < end;
+}
+
+bool filter_concerns(struct bt_str bytes, bool has_cached)
+{
+    const char *end;
+    const char *at;
+
+    if (bytes.len == 0) {
+        return false;
+    }
+    end = bytes.ptr + bytes.len;
+    at = find(bytes.ptr, end, '_');
+    while (at != NULL && !is_name_at(bytes, at, has_cached)) {
+        at = find(at + 1, end, '_');
+    }
+    return at != NULL || has_escaped_letter(bytes);
 }
 
 void filter_init(struct filter *filter, struct bt_str cached)
@@ -95,6 +157,28 @@ static bool is_blank(char byte)
     return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
 }
 
+static bool starts_disagg(struct bt_str name)
+{
+    const struct bt_str prefix = BT_STR("disagg_");
+    struct bt_buf quoted = {0};
+    struct bt_buf plain = {0};
+    bool starts;
+
+    if (name.len < prefix.len || memchr(name.ptr, '\\', name.len) == NULL) {
+        return bt_str_starts(name, prefix);
+    }
+    bt_buf_append_char(&quoted, '"');
+    bt_buf_append(&quoted, name);
+    bt_buf_append_char(&quoted, '"');
+    bt_json_unescape(bt_buf_str(&quoted), &plain);
+    starts = quoted.failed || plain.failed ||
+             bt_str_starts(bt_buf_str(&plain), prefix);
+    bt_buf_fini(&quoted);
+    bt_buf_fini(&plain);
+    return starts;
+}
+
+/* `name`, between its quotes, may be the beginning of one that is longer. */
 static bool is_private_name(struct bt_str name)
 {
     return bt_json_name_is(name, BT_STR("kv_transfer_params")) ||
@@ -102,7 +186,7 @@ static bool is_private_name(struct bt_str name)
            bt_json_name_is(name, BT_STR("bootstrap_host")) ||
            bt_json_name_is(name, BT_STR("bootstrap_port")) ||
            bt_json_name_is(name, BT_STR("bootstrap_room")) ||
-           bt_str_starts(name, BT_STR("disagg_"));
+           starts_disagg(name);
 }
 
 /* A kept member's held bytes go out; the first one without its comma. */
@@ -121,15 +205,12 @@ static void pass_held(struct filter *filter, struct bt_buf *out)
     bt_buf_clear(&filter->held);
 }
 
-static void begin_value(struct filter *filter, struct bt_buf *out)
+/* Behind a name: its member is passed or, when private, dropped. */
+static void begin_member(struct filter *filter, struct bt_str name,
+                         struct bt_buf *out)
 {
-    const struct bt_str held = bt_buf_str(&filter->held);
-    const struct bt_str name =
-        bt_str_span(held.ptr + filter->name_at, filter->name_len);
-
     filter->drops = is_private_name(name);
-    filter->takes_usage = !filter->drops && filter->cached.len > 0 &&
-                          bt_json_name_is(name, BT_STR("usage"));
+    filter->takes_usage = false;
     filter->depth = 0;
     filter->in_string = false;
     filter->after_backslash = false;
@@ -139,6 +220,24 @@ static void begin_value(struct filter *filter, struct bt_buf *out)
     } else {
         pass_held(filter, out);
     }
+}
+
+static struct bt_str held_name(const struct filter *filter, size_t len)
+{
+    return bt_str_span(bt_buf_str(&filter->held).ptr + filter->name_at, len);
+}
+
+/* At a value's first byte. */
+static void begin_value(struct filter *filter, char byte, struct bt_buf *out)
+{
+    const struct bt_str name = held_name(filter, filter->name_len);
+    const bool is_usage =
+        filter->cached.len > 0 && bt_json_name_is(name, BT_STR("usage"));
+
+    filter->is_error = filter->is_error ||
+                       (byte != 'n' && bt_json_name_is(name, BT_STR("error")));
+    begin_member(filter, name, out);
+    filter->takes_usage = is_usage;
 }
 
 /* The number at `name` becomes P's; null and absent stay. */
@@ -232,16 +331,34 @@ static bool ends_value(struct filter *filter, char byte)
     return false;
 }
 
+/* What tells, outside of strings, where a value ends. */
+static const bool IS_STRUCTURE[256] = {
+    ['"'] = true, ['{'] = true, ['['] = true,
+    ['}'] = true, [']'] = true, [','] = true,
+};
+
+/* How many bytes from the front change nothing of where the value is. */
+static size_t skip_inside(const struct filter *filter, struct bt_str bytes)
+{
+    size_t i = 0;
+
+    if (filter->in_string) {
+        return filter->after_backslash ? 0 : bt_json_skip_plain(bytes);
+    }
+    while (i < bytes.len && !IS_STRUCTURE[(unsigned char)bytes.ptr[i]]) {
+        i++;
+    }
+    return i;
+}
+
 /* Takes value bytes from the front; returns how many. */
 static size_t take_value(struct filter *filter, struct bt_str bytes,
                          struct bt_buf *out)
 {
     size_t i = 0;
 
-    while (i < bytes.len) {
-        if (filter->in_string && !filter->after_backslash) {
-            i += bt_json_skip_plain(bt_str_span(bytes.ptr + i, bytes.len - i));
-        }
+    for (;;) {
+        i += skip_inside(filter, bt_str_span(bytes.ptr + i, bytes.len - i));
         if (i >= bytes.len || ends_value(filter, bytes.ptr[i])) {
             break;
         }
@@ -295,33 +412,41 @@ static size_t take_separator(struct filter *filter, char byte,
     return 0;
 }
 
-static void take_name(struct filter *filter, char byte, struct bt_buf *out)
+/* A run of plain bytes of the name, or one other byte; returns how many. */
+static size_t take_name(struct filter *filter, struct bt_str bytes,
+                        struct bt_buf *out)
 {
-    bt_buf_append_char(&filter->held, byte);
-    if (filter->after_backslash) {
+    const size_t room = filter->name_at + NAME_MAX_BYTES + 1 - filter->held.len;
+    const size_t plain =
+        filter->after_backslash ? 0 : bt_json_skip_plain(bytes);
+    const size_t run = plain < room ? plain : room;
+    const size_t len = run > 0 ? run : 1;
+
+    bt_buf_append(&filter->held, bt_str_span(bytes.ptr, len));
+    if (run > 0 || filter->after_backslash) {
         filter->after_backslash = false;
-    } else if (byte == '\\') {
+    } else if (bytes.ptr[0] == '\\') {
         filter->after_backslash = true;
-    } else if (byte == '"') {
+    } else if (bytes.ptr[0] == '"') {
         filter->name_len = filter->held.len - 1 - filter->name_at;
         filter->state = FILTER_COLON;
     }
     if (filter->held.len > filter->name_at + NAME_MAX_BYTES &&
         filter->state == FILTER_NAME) {
-        /* Longer than any private name: it is passed as a value is. */
-        pass_held(filter, out);
-        filter->depth = 0;
+        const bool after_backslash = filter->after_backslash;
+
+        /* Its rest goes the way of the value. */
+        begin_member(filter, held_name(filter, NAME_MAX_BYTES), out);
         filter->in_string = true;
-        filter->drops = false;
-        filter->takes_usage = false;
-        filter->state = FILTER_VALUE;
+        filter->after_backslash = after_backslash;
     }
+    return len;
 }
 
 static size_t take_colon(struct filter *filter, char byte, struct bt_buf *out)
 {
     if (byte != ':' && !is_blank(byte)) {
-        begin_value(filter, out);
+        begin_value(filter, byte, out);
         return 0;
     }
     bt_buf_append_char(&filter->held, byte);
@@ -343,8 +468,7 @@ void filter_feed(struct filter *filter, struct bt_str bytes, struct bt_buf *out)
             at += take_separator(filter, rest.ptr[0], out);
             break;
         case FILTER_NAME:
-            take_name(filter, rest.ptr[0], out);
-            at++;
+            at += take_name(filter, rest, out);
             break;
         case FILTER_COLON:
             at += take_colon(filter, rest.ptr[0], out);
@@ -366,4 +490,18 @@ void filter_end(struct filter *filter, struct bt_buf *out)
     bt_buf_clear(&filter->held);
     bt_buf_clear(&filter->usage);
     filter->state = FILTER_AFTER;
+}
+
+bool filter_text(struct bt_str text, struct bt_str cached, struct bt_buf *out)
+{
+    struct filter filter;
+
+    filter_init(&filter, cached);
+    filter_feed(&filter, text, out);
+    filter_end(&filter, out);
+    if (filter.held.failed || filter.usage.failed) {
+        out->failed = true;
+    }
+    filter_fini(&filter);
+    return filter.is_error;
 }

@@ -4,7 +4,8 @@
  * whatever pieces it comes.
  *
  * The filter passes bytes up to the first '{', edits the top level of that
- * object, and passes what follows. Memory: one name or one `usage` value.
+ * object, and passes what follows. It judges no grammar: what it is given is
+ * known to be JSON (common/json_push.h). Memory: one name or one `usage` value.
  */
 #ifndef PROXY_FILTER_H
 #define PROXY_FILTER_H
@@ -33,9 +34,14 @@ struct filter {
     bool has_kept;    /* a member was passed: the next needs its comma */
     bool drops;       /* this value is left out */
     bool takes_usage; /* this value is held to be corrected */
+    bool is_error;    /* there is an `error`, and it is not null */
 };
 
-/* Might these bytes hold something to edit? (One scan.) */
+/*
+ * Might these bytes tell what is private, or (has_cached) hold a count of
+ * cached tokens? True for a private name anywhere in them, and for a letter
+ * that is spelled as an escape.
+ */
 bool filter_concerns(struct bt_str bytes, bool has_cached);
 
 /* cached is borrowed. */
@@ -46,5 +52,7 @@ void filter_feed(struct filter *filter, struct bt_str bytes,
                  struct bt_buf *out);
 /* The end: what is still held is appended. */
 void filter_end(struct filter *filter, struct bt_buf *out);
+/* The same for a whole object; says is_error. */
+bool filter_text(struct bt_str text, struct bt_str cached, struct bt_buf *out);
 
 #endif

@@ -7,9 +7,12 @@
 
 #include "common/log.h"
 #include "proxy/client.h"
+#include "proxy/quota.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -31,17 +34,27 @@ static const char BUSY[] =
     "Retry-After: 1\r\nConnection: close\r\nContent-Length: 85\r\n\r\n"
     "{\"error\":{\"message\":\"too many connections\",\"type\":\"overloaded_"
     "error\",\"code\":\"busy\"}}\n";
+static const char GREEDY[] =
+    "HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\n"
+    "Retry-After: 1\r\nConnection: close\r\nContent-Length: 109\r\n\r\n"
+    "{\"error\":{\"message\":\"too many connections of this address\","
+    "\"type\":\"rate_limit_error\",\"code\":\"client_limit\"}}\n";
 
-/* A client for whom there is no room gets an answer, as far as one write goes;
- * what it has sent is read first, else its kernel would see a reset. */
-static void turn_away(int fd)
+static void turn_away(struct listener *listener, int fd, enum shortage why)
 {
-    char bytes[4096];
+    stats_count(listener->worker->metrics, STAT_TURNED_AWAY, why);
+    bt_http_turn_away(fd, why == SHORTAGE_ADDRESS ? bt_str_of(GREEDY)
+                                                  : bt_str_of(BUSY));
+}
 
-    (void)!send(fd, BUSY, sizeof(BUSY) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-    (void)shutdown(fd, SHUT_WR);
-    (void)!recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
-    (void)close(fd);
+/* An idle connection gives way; false: there is none. */
+static bool make_room(struct listener *listener)
+{
+    if (!bt_http_idle_give_way(&listener->worker->idle)) {
+        return false;
+    }
+    stats_add(listener->worker->metrics, STAT_GAVE_WAY, 1);
+    return true;
 }
 
 static void pause_accepting(struct listener *listener)
@@ -60,7 +73,7 @@ static void use_spare(struct listener *listener)
         (void)close(listener->spare_fd);
         fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
-            turn_away(fd);
+            turn_away(listener, fd, SHORTAGE_DESCRIPTORS);
         }
     }
     listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -74,22 +87,52 @@ static bool is_full(const struct worker *worker)
     return limit > 0 && worker->client_count >= limit;
 }
 
+static void admit(struct listener *listener, int fd, const struct bt_addr *peer)
+{
+    struct worker *const worker = listener->worker;
+    struct quotas *const quotas = worker->program->quotas;
+    struct quota *quota = NULL;
+    enum bt_status status = BT_OK;
+
+    if (is_full(worker) && !make_room(listener)) {
+        turn_away(listener, fd, SHORTAGE_CONNECTIONS);
+        return;
+    }
+    if (quotas != NULL) {
+        status = quota_enter(quotas, peer, &quota);
+    }
+    if (status == BT_ERR_LIMIT) {
+        turn_away(listener, fd, SHORTAGE_ADDRESS);
+    } else if (status != BT_OK) {
+        (void)close(fd);
+    } else {
+        client_open(worker, fd, quota);
+    }
+}
+
+static bool is_shortage(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOBUFS ||
+           error == ENOMEM;
+}
+
 static void on_readable(void *owner)
 {
     struct listener *const listener = owner;
 
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+        struct bt_addr peer = {.len = sizeof(peer.sa)};
         const int fd =
-            accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+            accept4(listener->fd, (struct sockaddr *)(void *)&peer.sa,
+                    &peer.len, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-        if (fd >= 0 && is_full(listener->worker)) {
-            turn_away(fd);
-        } else if (fd >= 0) {
-            client_open(listener->worker, fd);
-        } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-                   errno == ENOMEM) {
-            use_spare(listener);
-            return;
+        if (fd >= 0) {
+            admit(listener, fd, &peer);
+        } else if (is_shortage(errno)) {
+            if (!make_room(listener)) {
+                use_spare(listener);
+                return;
+            }
         } else if (errno != ECONNABORTED && errno != EINTR) {
             return;
         }
@@ -104,6 +147,26 @@ static void on_due(struct bt_timer *timer)
     bt_watch_pause(listener->watch, false);
 }
 
+/* Accepted sockets inherit it: a client that vanished, without a word of its
+ * host, is found out within a minute while it waits for its answer. */
+static void set_keep_alive(int fd)
+{
+    static const struct {
+        int level, name, value;
+    } OPTIONS[] = {
+        {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, 30},
+        {IPPROTO_TCP, TCP_KEEPINTVL, 10},
+        {IPPROTO_TCP, TCP_KEEPCNT, 3},
+    };
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(OPTIONS); i++) {
+        /* Fails on a unix socket, whose peer cannot vanish. */
+        (void)setsockopt(fd, OPTIONS[i].level, OPTIONS[i].name,
+                         &OPTIONS[i].value, sizeof(OPTIONS[i].value));
+    }
+}
+
 enum bt_status listener_open(struct worker *worker, int fd)
 {
     struct listener *const listener = calloc(1, sizeof(*listener));
@@ -113,6 +176,7 @@ enum bt_status listener_open(struct worker *worker, int fd)
         (void)close(fd);
         return BT_ERR_NOMEM;
     }
+    set_keep_alive(fd);
     listener->worker = worker;
     listener->fd = fd;
     listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);

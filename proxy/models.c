@@ -1,79 +1,75 @@
 /*
  * models: one call per engine, one merged list, ids once.
  *
- *   models -> asks[] (one per engine) -> bt_http_call
+ *   clients -> desk (a worker's) -> book (the program's: the list, for a
+ * second) |                   ^
+ *                 +-> asks[] (one per engine) by the one desk whose turn it is
+ *
+ * Whoever asks while a round of calls runs, on any worker, waits for its end.
+ * A call counts among the engine's calls in flight; an engine that is full is
+ * not asked, its last list stands.
  */
 #include "proxy/models.h"
 
 #include "common/json.h"
 #include "proxy/fault.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 
 #define ANSWER_MAX  (1 * BT_MIB)
 #define DEADLINE_MS 2000
 #define ASKS_MAX    256
+#define GOOD_MS     1000 /* how long a list is told on */
+#define BAD_MS      100  /* … and that there was none */
+#define LOOK_MS     10   /* while another worker asks */
+
+enum ask_state {
+    ASK_FAILED,
+    ASK_FULL, /* not asked: its last answer stands */
+    ASK_OPEN,
+    ASK_GOOD,
+};
 
 struct ask {
-    struct models *models;
+    struct desk *desk;
+    struct engine *engine;
     struct bt_http_call *call;
     struct bt_buf head;
     struct bt_buf answer;
     struct iovec iov[1];
-    bool is_good;
+    enum ask_state state;
+};
+
+struct models_book {
+    pthread_mutex_t lock;
+    struct bt_buf *answers; /* by engine id: the last good ones */
+    size_t engine_count;
+    struct bt_buf list; /* merged */
+    enum fault fault;   /* why there is none */
+    uint64_t until_ms;  /* both hold so long */
+    bool is_asking;     /* a desk is at it */
 };
 
 struct models {
-    struct worker *worker;
-    struct models *prev;
-    struct models *next;
-    struct sink *sink; /* NULL: the client left */
-    struct bt_timer timer;
-    struct bt_grave grave;
+    struct desk *desk;
+    TAILQ_ENTRY(models) entry;
+    struct sink *sink;
     struct bt_buf id; /* empty: the list is wanted */
-    struct ask *asks;
-    size_t ask_count;
-    size_t open_count;
-    bool is_over;
 };
 
-static void destroy(struct bt_grave *grave)
-{
-    struct models *const models = bt_container_of(grave, struct models, grave);
+struct desk {
+    struct worker *worker;
+    TAILQ_HEAD(, models) waiting;
+    size_t waiting_count;
+    struct bt_deferred look;
+    struct bt_timer timer; /* the round's end, or the next look */
+    struct ask *asks;      /* NULL: no round of this desk */
+    size_t ask_count;
+    size_t open_count;
+};
 
-    for (size_t i = 0; i < models->ask_count; i++) {
-        bt_buf_fini(&models->asks[i].head);
-        bt_buf_fini(&models->asks[i].answer);
-    }
-    bt_buf_fini(&models->id);
-    free(models->asks);
-    free(models);
-}
-
-static void close_all(struct models *models)
-{
-    struct worker *const worker = models->worker;
-
-    if (models->is_over) {
-        return;
-    }
-    models->is_over = true;
-    bt_timer_clear(&models->timer);
-    for (size_t i = 0; i < models->ask_count; i++) {
-        bt_http_call_close(&models->asks[i].call);
-    }
-    if (models->prev != NULL) {
-        models->prev->next = models->next;
-    } else if (worker->models == models) {
-        worker->models = models->next;
-    }
-    if (models->next != NULL) {
-        models->next->prev = models->prev;
-    }
-    bt_loop_bury(worker->loop, &models->grave, destroy);
-}
+/* --- the merged list --- */
 
 /* An element's id, quotes included; {NULL, 0} when it has none. */
 static struct bt_str id_of(struct bt_str element)
@@ -136,7 +132,7 @@ static void merge(struct bt_buf *list, struct bt_str answer)
     }
 }
 
-static void find_one(const struct models *models, struct bt_str list,
+static void find_one(struct bt_str list, struct bt_str wanted,
                      struct bt_buf *out)
 {
     struct bt_json_iter it;
@@ -148,7 +144,7 @@ static void find_one(const struct models *models, struct bt_str list,
         bool is_it;
 
         bt_json_unescape(id_of(element.text), &id);
-        is_it = bt_str_eq(bt_buf_str(&id), bt_buf_str(&models->id));
+        is_it = bt_str_eq(bt_buf_str(&id), wanted);
         bt_buf_fini(&id);
         if (is_it) {
             bt_buf_append(out, element.text);
@@ -157,85 +153,166 @@ static void find_one(const struct models *models, struct bt_str list,
     }
 }
 
-static void send_list(struct models *models, enum fault fault,
-                      const struct bt_buf *body)
+static uint64_t clock_ms(void)
+{
+    return bt_clock_us() / 1000;
+}
+
+/* Under the book's lock, after its fault was set. */
+static void merge_all(struct models_book *book)
+{
+    bt_buf_clear(&book->list);
+    bt_buf_append_char(&book->list, '[');
+    for (size_t i = 0; i < book->engine_count; i++) {
+        if (book->answers[i].len > 0) {
+            merge(&book->list, bt_buf_str(&book->answers[i]));
+        }
+    }
+    bt_buf_append_char(&book->list, ']');
+    if (book->list.failed) {
+        book->fault = FAULT_OVERLOADED;
+    }
+}
+
+/* --- answers --- */
+
+static void leave_desk(struct models *models)
+{
+    struct desk *const desk = models->desk;
+
+    TAILQ_REMOVE(&desk->waiting, models, entry);
+    desk->waiting_count--;
+    stats_add(desk->worker->metrics, STAT_IN_FLIGHT, -1);
+    bt_buf_fini(&models->id);
+    free(models);
+}
+
+static void write_body(const struct models *models, struct bt_str list,
+                       struct bt_buf *body)
+{
+    if (models->id.len > 0) {
+        find_one(list, bt_buf_str(&models->id), body);
+    } else {
+        bt_buf_append(body, BT_STR("{\"object\":\"list\",\"data\":"));
+        bt_buf_append(body, list);
+        bt_buf_append_char(body, '}');
+    }
+}
+
+/* One client's answer; it is gone from the desk. */
+static void answer(struct models *models, enum fault fault, struct bt_str list)
 {
     struct sink *const sink = models->sink;
     struct bt_buf fields = {0};
-    struct bt_buf text = {0};
-    const unsigned code = fault_status(fault);
+    struct bt_buf body = {0};
 
+    if (fault == FAULT_NONE) {
+        write_body(models, list, &body);
+        fault = body.len > 0 ? FAULT_NONE : FAULT_NO_MODEL;
+    }
+    if (fault != FAULT_NONE) {
+        bt_buf_clear(&body);
+        fault_write(&body, fault, 0, bt_buf_str(&models->id));
+    }
     bt_buf_append(&fields, BT_STR("Content-Type: application/json\r\n"));
     if (fault_is_passing(fault)) {
         bt_buf_append(&fields, BT_STR("Retry-After: 1\r\n"));
     }
-    if (fault == FAULT_NONE) {
-        bt_buf_append(&text, bt_buf_str(body));
-    } else {
-        fault_write(&text, fault, 0, bt_buf_str(&models->id));
-    }
-    models->sink = NULL;
-    stats_code(models->worker->metrics, code);
-    if (fields.failed || text.failed) {
+    stats_code(models->desk->worker->metrics, fault_status(fault));
+    leave_desk(models);
+    if (fields.failed || body.failed) {
         sink->ops->cut(sink);
     } else {
-        sink->ops->answer(sink, code, bt_buf_str(&fields), bt_buf_str(&text));
+        sink->ops->answer(sink, fault_status(fault), bt_buf_str(&fields),
+                          bt_buf_str(&body));
     }
     bt_buf_fini(&fields);
-    bt_buf_fini(&text);
-}
-
-static void answer(struct models *models)
-{
-    struct bt_buf list = {0};
-    struct bt_buf body = {0};
-    bool is_any = false;
-
-    bt_buf_append_char(&list, '[');
-    for (size_t i = 0; i < models->ask_count; i++) {
-        if (models->asks[i].is_good) {
-            is_any = true;
-            merge(&list, bt_buf_str(&models->asks[i].answer));
-        }
-    }
-    bt_buf_append_char(&list, ']');
-    if (list.failed) {
-        send_list(models, FAULT_OVERLOADED, &body);
-    } else if (!is_any) {
-        send_list(models, FAULT_NO_DECODE, &body);
-    } else if (models->id.len > 0) {
-        find_one(models, bt_buf_str(&list), &body);
-        send_list(models, body.len > 0 ? FAULT_NONE : FAULT_NO_MODEL, &body);
-    } else {
-        bt_buf_append(&body, BT_STR("{\"object\":\"list\",\"data\":"));
-        bt_buf_append(&body, bt_buf_str(&list));
-        bt_buf_append_char(&body, '}');
-        send_list(models, body.failed ? FAULT_OVERLOADED : FAULT_NONE, &body);
-    }
-    bt_buf_fini(&list);
     bt_buf_fini(&body);
 }
 
-static void finish(struct models *models)
+/* --- a round of calls --- */
+
+static void close_asks(struct desk *desk)
 {
-    if (models->is_over) {
-        return;
+    for (size_t i = 0; i < desk->ask_count; i++) {
+        struct ask *const ask = &desk->asks[i];
+
+        if (ask->call != NULL) {
+            bt_http_call_close(&ask->call);
+            atomic_fetch_sub(&ask->engine->in_flight, 1);
+            worker_has_room(desk->worker);
+        }
+        bt_buf_fini(&ask->head);
+        bt_buf_fini(&ask->answer);
     }
-    if (models->sink != NULL) {
-        answer(models);
+    bt_timer_clear(&desk->timer);
+    free(desk->asks);
+    desk->asks = NULL;
+    desk->ask_count = 0;
+    desk->open_count = 0;
+}
+
+/* Whoever asks within `for_ms` gets this; then another desk may ask. */
+static void publish(struct models_book *book, enum fault fault, uint64_t for_ms)
+{
+    (void)pthread_mutex_lock(&book->lock);
+    book->fault = fault;
+    if (fault == FAULT_NONE) {
+        merge_all(book);
     }
-    close_all(models);
+    book->until_ms = clock_ms() + for_ms;
+    book->is_asking = false;
+    (void)pthread_mutex_unlock(&book->lock);
+}
+
+/* Keeps what the engines answered; the fault where nothing is known. */
+static enum fault keep_answers(struct models_book *book, struct desk *desk)
+{
+    enum fault fault = FAULT_NO_DECODE;
+
+    (void)pthread_mutex_lock(&book->lock);
+    for (size_t i = 0; i < desk->ask_count; i++) {
+        struct ask *const ask = &desk->asks[i];
+        struct bt_buf *const last = &book->answers[ask->engine->id];
+
+        if (ask->state == ASK_GOOD) {
+            bt_buf_take(last, &ask->answer);
+            fault = FAULT_NONE;
+        } else if (ask->state != ASK_FULL) {
+            bt_buf_clear(last);
+        } else if (last->len > 0) {
+            fault = FAULT_NONE;
+        } else if (fault != FAULT_NONE) {
+            fault = FAULT_ENGINE_BUSY;
+        }
+    }
+    (void)pthread_mutex_unlock(&book->lock);
+    return fault;
+}
+
+/* All have answered, or had their time. */
+static void end_round(struct desk *desk)
+{
+    struct models_book *const book = desk->worker->program->models;
+    const enum fault fault = keep_answers(book, desk);
+
+    publish(book, fault, fault == FAULT_NONE ? GOOD_MS : BAD_MS);
+    close_asks(desk);
+    bt_loop_defer(desk->worker->loop, &desk->look);
 }
 
 static void ask_over(struct ask *ask, bool is_good)
 {
-    struct models *const models = ask->models;
+    struct desk *const desk = ask->desk;
 
-    ask->is_good = is_good;
+    ask->state = is_good ? ASK_GOOD : ASK_FAILED;
     bt_http_call_close(&ask->call);
-    models->open_count--;
-    if (models->open_count == 0) {
-        finish(models);
+    atomic_fetch_sub(&ask->engine->in_flight, 1);
+    worker_has_room(desk->worker);
+    desk->open_count--;
+    if (desk->open_count == 0) {
+        /* Never from inside a call: the timer fires at once. */
+        bt_timer_set(&desk->timer, 0);
     }
 }
 
@@ -280,19 +357,8 @@ static const struct bt_http_call_events EVENTS = {
     .on_sent = on_sent,
 };
 
-static void on_due(struct bt_timer *timer)
+static void write_head(struct bt_buf *head, const struct engine *engine)
 {
-    finish(bt_container_of(timer, struct models, timer));
-}
-
-static bool ask_open(struct ask *ask, struct models *models,
-                     const struct engine *engine)
-{
-    const struct bt_http_call_options options = {.fresh_only = false};
-    struct bt_http_origin *const origin = worker_origin(models->worker, engine);
-    struct bt_buf *const head = &ask->head;
-
-    ask->models = models;
     bt_buf_append(head, BT_STR("GET /v1/models HTTP/1.1\r\n"));
     bt_http_write_field(head, BT_STR("Host"), bt_str_of(engine->url.authority));
     bt_http_write_field(head, BT_STR("Accept-Encoding"), BT_STR("identity"));
@@ -302,67 +368,207 @@ static bool ask_open(struct ask *ask, struct models *models,
         bt_buf_append(head, BT_STR("\r\n"));
     }
     bt_buf_append(head, BT_STR("\r\n"));
-    if (origin == NULL || head->failed) {
-        return false;
+}
+
+static enum ask_state ask_open(struct ask *ask)
+{
+    const struct bt_http_call_options options = {.fresh_only = false};
+    struct engine *const engine = ask->engine;
+    const int64_t limit = engine->conf->max_in_flight;
+    struct bt_http_origin *const origin =
+        worker_origin(ask->desk->worker, engine);
+
+    if (atomic_fetch_add(&engine->in_flight, 1) >= limit && limit > 0) {
+        atomic_fetch_sub(&engine->in_flight, 1);
+        return ASK_FULL;
     }
-    ask->iov[0] = (struct iovec){head->data + head->at, head->len};
-    return bt_http_call_open(origin, &options, ask->iov, 1, &EVENTS, ask,
-                             &ask->call) == BT_OK;
+    write_head(&ask->head, engine);
+    ask->iov[0] = bt_str_iov(bt_buf_str(&ask->head));
+    if (origin == NULL || ask->head.failed ||
+        bt_http_call_open(origin, &options, ask->iov, 1, &EVENTS, ask,
+                          &ask->call) != BT_OK) {
+        atomic_fetch_sub(&engine->in_flight, 1);
+        return ASK_FAILED;
+    }
+    ask->desk->open_count++;
+    return ASK_OPEN;
+}
+
+/* The book is this desk's until the round's end. */
+static void begin_round(struct desk *desk)
+{
+    const struct registry *const registry = desk->worker->program->registry;
+    const size_t count =
+        registry->engine_count < ASKS_MAX ? registry->engine_count : ASKS_MAX;
+
+    desk->asks = calloc(count + 1, sizeof(*desk->asks));
+    if (desk->asks == NULL) {
+        publish(desk->worker->program->models, FAULT_OVERLOADED, BAD_MS);
+        bt_loop_defer(desk->worker->loop, &desk->look);
+        return;
+    }
+    desk->ask_count = count;
+    for (size_t i = 0; i < desk->ask_count; i++) {
+        desk->asks[i].desk = desk;
+        desk->asks[i].engine = &registry->engines[i];
+        desk->asks[i].state = ask_open(&desk->asks[i]);
+    }
+    bt_timer_set(&desk->timer, desk->open_count > 0 ? DEADLINE_MS : 0);
+}
+
+/* --- the desk --- */
+
+/* Answers all who wait, from a copy: other workers need the book. */
+static void answer_all(struct desk *desk, enum fault fault,
+                       const struct bt_buf *list)
+{
+    while (!TAILQ_EMPTY(&desk->waiting)) {
+        answer(TAILQ_FIRST(&desk->waiting),
+               list->failed ? FAULT_OVERLOADED : fault, bt_buf_str(list));
+    }
+}
+
+static void on_look(struct bt_deferred *deferred)
+{
+    struct desk *const desk = bt_container_of(deferred, struct desk, look);
+    struct models_book *const book = desk->worker->program->models;
+    struct bt_buf list = {0};
+    enum fault fault;
+    bool is_fresh;
+    bool is_ours;
+
+    if (TAILQ_EMPTY(&desk->waiting) || desk->asks != NULL) {
+        return;
+    }
+    (void)pthread_mutex_lock(&book->lock);
+    fault = book->fault;
+    is_fresh = book->until_ms > clock_ms();
+    is_ours = !is_fresh && !book->is_asking;
+    book->is_asking = book->is_asking || is_ours;
+    if (is_fresh && fault == FAULT_NONE) {
+        bt_buf_append(&list, bt_buf_str(&book->list));
+    }
+    (void)pthread_mutex_unlock(&book->lock);
+    if (is_fresh) {
+        answer_all(desk, fault, &list);
+    } else if (is_ours) {
+        begin_round(desk);
+    } else {
+        bt_timer_set(&desk->timer, LOOK_MS);
+    }
+    bt_buf_fini(&list);
+}
+
+static void on_due(struct bt_timer *timer)
+{
+    struct desk *const desk = bt_container_of(timer, struct desk, timer);
+
+    if (desk->asks != NULL) {
+        end_round(desk);
+    } else {
+        on_look(&desk->look);
+    }
+}
+
+static struct desk *desk_of(struct worker *worker)
+{
+    if (worker->models == NULL) {
+        worker->models = calloc(1, sizeof(*worker->models));
+        if (worker->models == NULL) {
+            return NULL;
+        }
+        worker->models->worker = worker;
+        worker->models->look.on_run = on_look;
+        bt_timer_init(&worker->models->timer, worker->loop, on_due);
+        TAILQ_INIT(&worker->models->waiting);
+    }
+    return worker->models;
 }
 
 struct models *models_open(struct worker *worker, struct sink *sink,
                            struct bt_str id)
 {
-    const struct registry *const registry = worker->program->registry;
-    const size_t count =
-        registry->engine_count < ASKS_MAX ? registry->engine_count : ASKS_MAX;
+    struct desk *const desk = desk_of(worker);
     struct models *const models = calloc(1, sizeof(*models));
 
     if (models == NULL) {
         return NULL;
     }
-    models->asks = calloc(count + 1, sizeof(*models->asks));
     bt_http_unescape(id, &models->id);
-    if (models->asks == NULL || models->id.failed) {
-        free(models->asks);
+    if (desk == NULL || models->id.failed) {
         bt_buf_fini(&models->id);
         free(models);
         return NULL;
     }
-    models->worker = worker;
+    models->desk = desk;
     models->sink = sink;
-    bt_timer_init(&models->timer, worker->loop, on_due);
-    models->next = worker->models;
-    if (models->next != NULL) {
-        models->next->prev = models;
-    }
-    worker->models = models;
-    models->ask_count = count;
-    for (size_t i = 0; i < count; i++) {
-        if (ask_open(&models->asks[i], models, &registry->engines[i])) {
-            models->open_count++;
-        }
-    }
-    /* Never from inside: with nothing to wait for the timer fires at once. */
-    bt_timer_set(&models->timer, models->open_count > 0 ? DEADLINE_MS : 1);
+    TAILQ_INSERT_TAIL(&desk->waiting, models, entry);
+    desk->waiting_count++;
+    stats_add(worker->metrics, STAT_IN_FLIGHT, 1);
+    bt_loop_defer(worker->loop, &desk->look);
     return models;
+}
+
+size_t models_count(const struct worker *worker)
+{
+    return worker->models == NULL ? 0 : worker->models->waiting_count;
 }
 
 void models_cancel(struct models **models)
 {
-    struct models *const dead = *models;
-
-    *models = NULL;
-    if (dead != NULL) {
-        dead->sink = NULL;
-        close_all(dead);
+    if (*models != NULL) {
+        leave_desk(*models);
+        *models = NULL;
     }
 }
 
-void models_abort(struct worker *worker)
+void models_close(struct worker *worker)
 {
-    while (worker->models != NULL) {
-        worker->models->sink = NULL;
-        close_all(worker->models);
+    struct desk *const desk = worker->models;
+
+    if (desk == NULL) {
+        return;
     }
+    worker->models = NULL;
+    if (desk->asks != NULL) {
+        close_asks(desk);
+        publish(worker->program->models, FAULT_SHUT_DOWN, 0);
+    }
+    bt_timer_clear(&desk->timer);
+    bt_deferred_clear(&desk->look);
+    free(desk);
+}
+
+struct models_book *models_book_open(size_t engine_count)
+{
+    struct models_book *const book = calloc(1, sizeof(*book));
+
+    if (book == NULL) {
+        return NULL;
+    }
+    book->engine_count = engine_count;
+    book->answers = calloc(engine_count + 1, sizeof(*book->answers));
+    if (book->answers == NULL || pthread_mutex_init(&book->lock, NULL) != 0) {
+        free(book->answers);
+        free(book);
+        return NULL;
+    }
+    return book;
+}
+
+void models_book_close(struct models_book **book)
+{
+    struct models_book *const dead = *book;
+
+    if (dead == NULL) {
+        return;
+    }
+    *book = NULL;
+    for (size_t i = 0; i < dead->engine_count; i++) {
+        bt_buf_fini(&dead->answers[i]);
+    }
+    bt_buf_fini(&dead->list);
+    (void)pthread_mutex_destroy(&dead->lock);
+    free(dead->answers);
+    free(dead);
 }

@@ -8,13 +8,15 @@
 
 #include <stdlib.h>
 
-#define START_MS  3000 /* what the start waits for all names together */
-#define LOOK_MS   50   /* between two looks at one that is under way */
-#define AGAIN_MS  1000 /* after a failure; doubled each time up to */
-#define AGAIN_MAX 30000
+#define ASKING_MAX 64   /* look-ups at once */
+#define START_MS   3000 /* what the start waits for all names together */
+#define LOOK_MS    50   /* between two looks at one that is under way */
+#define AGAIN_MS   1000 /* after a failure; doubled each time up to */
+#define AGAIN_MAX  30000
 
 /* One engine without an address. */
 struct name {
+    struct names *names;
     struct engine *engine;
     struct bt_lookup *lookup; /* NULL: none is under way */
     struct bt_timer timer;
@@ -25,6 +27,7 @@ struct name {
 struct names {
     struct name *items;
     size_t count;
+    size_t asking; /* look-ups under way */
 };
 
 static void log_found(const struct engine *engine)
@@ -49,9 +52,14 @@ static void log_failed(struct name *name, const char *why)
     }
 }
 
-static void ask_again(struct name *name)
+static void end_lookup(struct name *name)
 {
     bt_lookup_close(&name->lookup);
+    name->names->asking--;
+}
+
+static void ask_again(struct name *name)
+{
     bt_timer_set(&name->timer, name->again_ms);
     name->again_ms =
         name->again_ms * 2 < AGAIN_MAX ? name->again_ms * 2 : AGAIN_MAX;
@@ -59,12 +67,16 @@ static void ask_again(struct name *name)
 
 static void ask(struct name *name)
 {
-    if (bt_lookup_open(&name->engine->url, &name->lookup) == BT_OK) {
+    if (name->names->asking >= ASKING_MAX) {
         bt_timer_set(&name->timer, LOOK_MS);
-        return;
+    } else if (bt_lookup_open(&name->engine->url, &name->lookup) == BT_OK) {
+        name->names->asking++;
+        bt_timer_set(&name->timer, LOOK_MS);
+    } else {
+        name->lookup = NULL;
+        log_failed(name, "the look-up cannot be started");
+        ask_again(name);
     }
-    log_failed(name, "the look-up cannot be started");
-    ask_again(name);
 }
 
 static void look(struct name *name)
@@ -77,10 +89,11 @@ static void look(struct name *name)
         bt_timer_set(&name->timer, LOOK_MS);
     } else if (status != BT_OK) {
         log_failed(name, why);
+        end_lookup(name);
         ask_again(name);
     } else {
         bt_timer_clear(&name->timer);
-        bt_lookup_close(&name->lookup);
+        end_lookup(name);
         engine_set_addrs(name->engine, &addrs);
         log_found(name->engine);
     }
@@ -106,14 +119,16 @@ static void await_first(const struct names *names)
         struct name *const name = &names->items[i];
         const uint64_t now_us = bt_clock_us();
 
-        if (name->lookup == NULL) {
-            continue;
+        if (name->lookup == NULL && name->why == NULL) {
+            ask(name); /* there were too many at first */
         }
-        if (now_us < until_us) {
+        if (name->lookup != NULL && now_us < until_us) {
             bt_lookup_wait(name->lookup, (until_us - now_us) / 1000);
         }
-        look(name);
         if (name->lookup != NULL) {
+            look(name);
+        }
+        if (name->why == NULL && engine_addrs(name->engine) == NULL) {
             log_failed(name, "no answer yet");
         }
     }
@@ -137,6 +152,7 @@ enum bt_status names_open(struct bt_loop *loop, struct registry *registry,
 
         if (engine_addrs(&registry->engines[i]) == NULL) {
             names->count++;
+            name->names = names;
             name->engine = &registry->engines[i];
             name->again_ms = AGAIN_MS;
             bt_timer_init(&name->timer, loop, on_due);

@@ -279,13 +279,20 @@ enum prefill_verdict prefill_read(const struct engine *engine,
             read_usage(member.value.text, &found);
         }
     }
-    if (bt_json_iter_end(&it) != BT_OK || count > 1) {
+    if (bt_json_iter_end(&it) != BT_OK) {
+        answer_p->why = BT_STR("its answer is not one JSON object");
+        return PREFILL_BAD;
+    }
+    if (count > 1) {
+        answer_p->why = BT_STR("kv_transfer_params stands twice in its answer");
         return PREFILL_BAD;
     }
     *answer_p = found;
     if (count == 0 || params.type == BT_JSON_NULL) {
         return PREFILL_NO_HANDOFF;
     }
+    answer_p->why = BT_STR("its kv_transfer_params are not what the connector "
+                           "needs");
     if (params.type != BT_JSON_OBJECT) {
         return PREFILL_BAD;
     }

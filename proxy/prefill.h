@@ -20,6 +20,7 @@ struct prefill_answer {
     struct bt_str cached; /* cached_tokens as P wrote it; empty: none given */
     uint64_t prompt_tokens;
     struct bt_str foreign; /* with PREFILL_FOREIGN: that host */
+    struct bt_str why;     /* with PREFILL_BAD: what is wrong, static */
 };
 
 /* A handoff's id as 32 hex digits with a NUL. */

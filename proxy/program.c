@@ -10,6 +10,8 @@
 #include "common/log.h"
 #include "common/process.h"
 #include "proxy/access_log.h"
+#include "proxy/models.h"
+#include "proxy/quota.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,8 +33,10 @@ struct program_run {
     size_t running;
     unsigned terms;             /* TERM and INT seen */
     struct bt_log_file logs[2]; /* the access log, and stderr */
+    struct bt_addr *bound; /* all addresses of all that is to be listened on */
     char (*addresses)[BT_ADDR_TEXT_MAX];
     size_t address_count;
+    size_t address_max;
     int *fds; /* worker by worker, then address by address */
 };
 
@@ -71,28 +75,28 @@ static void limit_connections(struct program_run *run)
            files, program->connections_max, wanted);
 }
 
-static enum bt_status first_socket(struct program_run *run, size_t index,
-                                   struct bt_addr *addr_p)
+/* The first worker's sockets, one for each address that the text stands for. */
+static enum bt_status first_sockets(struct program_run *run, const char *text)
 {
-    const char *const text = run->program.config->listen.items[index];
-    struct bt_addr addr;
-    enum bt_status status = bt_addr_parse(text, &addr);
-    int fd = -1;
+    struct bt_listening found;
+    const char *why = "";
+    const enum bt_status status = bt_listen_all(text, &found, &why);
 
-    if (status == BT_OK) {
-        status = bt_listen(&addr, false, &fd);
-    }
-    if (status == BT_OK) {
-        status = bt_addr_of_fd(fd, addr_p);
-        run->fds[index] = fd;
-    }
     if (status != BT_OK) {
         bt_log(BT_LOG_ERROR, "listen",
                "cannot listen on %s: %s; set another address there, or stop "
                "what serves this one",
-               text, bt_listen_text(status));
+               text, why);
+        return status;
     }
-    return status;
+    for (size_t i = 0; i < found.addrs.count; i++) {
+        const size_t index = run->address_count++;
+
+        run->fds[index] = found.fds[i];
+        run->bound[index] = found.addrs.items[i];
+        bt_addr_format(&run->bound[index], run->addresses[index]);
+    }
+    return BT_OK;
 }
 
 /* -1: there are no descriptors left. */
@@ -109,42 +113,46 @@ static int further_socket(const struct bt_addr *addr, int first)
 }
 
 /* One address for all workers: a socket each, or copies of a unix one. */
-static enum bt_status bind_address(struct program_run *run, size_t index)
+static enum bt_status share_address(struct program_run *run, size_t index)
 {
-    struct bt_addr addr;
-    enum bt_status status = first_socket(run, index, &addr);
+    const struct bt_addr *const addr = &run->bound[index];
+    enum bt_status status = BT_OK;
 
     for (size_t i = 1; i < run->worker_count && status == BT_OK; i++) {
-        int *const fd = &run->fds[i * run->address_count + index];
+        int *const fd = &run->fds[i * run->address_max + index];
 
-        *fd = further_socket(&addr, run->fds[index]);
+        *fd = further_socket(addr, run->fds[index]);
         if (*fd < 0) {
             bt_log(BT_LOG_ERROR, "listen", "a socket for each worker: %s",
                    strerrordesc_np(errno));
             status = BT_ERR_SYSTEM;
         }
     }
-    if (status == BT_OK) {
-        bt_addr_format(&addr, run->addresses[index]);
-    }
     return status;
 }
 
 static enum bt_status bind_all(struct program_run *run)
 {
-    const size_t total = run->worker_count * run->address_count;
+    const struct bt_conf_strings *const listen = &run->program.config->listen;
+    const size_t max = listen->count * BT_ADDRS_MAX;
+    const size_t total = run->worker_count * max;
     enum bt_status status = BT_OK;
 
+    run->address_max = max;
     run->fds = calloc(total + 1, sizeof(*run->fds));
-    run->addresses = calloc(run->address_count + 1, sizeof(*run->addresses));
-    if (run->fds == NULL || run->addresses == NULL) {
+    run->bound = calloc(max + 1, sizeof(*run->bound));
+    run->addresses = calloc(max + 1, sizeof(*run->addresses));
+    if (run->fds == NULL || run->bound == NULL || run->addresses == NULL) {
         return BT_ERR_NOMEM;
     }
     for (size_t i = 0; i < total; i++) {
         run->fds[i] = -1;
     }
+    for (size_t i = 0; i < listen->count && status == BT_OK; i++) {
+        status = first_sockets(run, listen->items[i]);
+    }
     for (size_t i = 0; i < run->address_count && status == BT_OK; i++) {
-        status = bind_address(run, i);
+        status = share_address(run, i);
     }
     return status;
 }
@@ -185,7 +193,7 @@ static enum bt_status open_workers(struct program_run *run)
     enum bt_status status = BT_OK;
 
     for (size_t i = 0; i < run->worker_count && status == BT_OK; i++) {
-        int *const fds = &run->fds[i * run->address_count];
+        int *const fds = &run->fds[i * run->address_max];
 
         status =
             worker_open(&run->program, (unsigned)i, fds, run->address_count,
@@ -274,6 +282,23 @@ static enum bt_status open_loop(struct program_run *run)
     return status;
 }
 
+static enum bt_status open_shared(struct program *program)
+{
+    const size_t connections =
+        (size_t)program->config->limits.client_connections;
+    const uint64_t bytes = program->config->limits.client_body_memory;
+
+    program->models = models_book_open(program->registry->engine_count);
+    if (program->models == NULL) {
+        return BT_ERR_NOMEM;
+    }
+    if (connections == 0 && bytes == 0) {
+        return BT_OK;
+    }
+    program->quotas = quotas_open(connections, bytes);
+    return program->quotas == NULL ? BT_ERR_NOMEM : BT_OK;
+}
+
 static enum bt_status build(struct program_run *run)
 {
     struct program *const program = &run->program;
@@ -296,6 +321,9 @@ static enum bt_status build(struct program_run *run)
     }
     if (status == BT_OK) {
         limit_connections(run);
+        status = open_shared(program);
+    }
+    if (status == BT_OK) {
         status = bind_all(run);
     }
     if (status == BT_OK) {
@@ -322,7 +350,6 @@ enum bt_status program_open(const struct config *config,
     run->program.config = config;
     run->program.access_fd = -1;
     run->worker_count = count_workers(config);
-    run->address_count = config->listen.count;
     status = build(run);
     if (status != BT_OK) {
         program_close(&run);
@@ -379,7 +406,7 @@ bool program_run(struct program_run *run)
 
 static void close_sockets(struct program_run *run)
 {
-    const size_t total = run->worker_count * run->address_count;
+    const size_t total = run->worker_count * run->address_max;
 
     for (size_t i = 0; run->fds != NULL && i < total; i++) {
         if (run->fds[i] >= 0) {
@@ -387,6 +414,7 @@ static void close_sockets(struct program_run *run)
         }
     }
     free(run->fds);
+    free(run->bound);
     free(run->addresses);
 }
 
@@ -426,6 +454,8 @@ void program_close(struct program_run **run)
     close_sockets(dead);
     registry_close(&dead->program.registry);
     auth_close(&dead->program.auth);
+    quotas_close(&dead->program.quotas);
+    models_book_close(&dead->program.models);
     if (dead->program.access_fd > STDERR_FILENO) {
         (void)close(dead->program.access_fd);
     }

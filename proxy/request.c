@@ -536,7 +536,6 @@ enum fault request_read(struct request *request, struct bt_arena *arena,
     struct bt_json_iter it;
     struct bt_json_member member;
 
-    body = bt_utf8_skip_mark(body);
     *detail_p = (struct bt_str){0};
     *request = (struct request){.endpoint = endpoint, .body = body};
     edit_init(&request->prefill, arena, body);
@@ -549,7 +548,7 @@ enum fault request_read(struct request *request, struct bt_arena *arena,
         *detail_p = BT_STR("no object in it");
         return FAULT_BAD_JSON;
     }
-    bt_json_iter_object(&it, body);
+    bt_json_iter_object(&it, bt_utf8_skip_mark(body));
     while (bt_json_next_member(&it, &member)) {
         read_member(&walk, &member);
     }

@@ -45,7 +45,7 @@ struct request {
 
 /*
  * Reads `body` (borrowed for the request's life; edits live in the arena). A
- * byte order mark in front is left out, as not every engine takes it. On a
+ * byte order mark in front is passed on: it is the engines' to take. On a
  * fault detail_p gets a text in the arena or an empty one.
  */
 enum fault request_read(struct request *request, struct bt_arena *arena,

@@ -52,15 +52,22 @@ static const char *const RELEASES[RELEASE_RESULT_COUNT] = {
     [RELEASE_RESULT_NO_DECODE] = "no_decode",
 };
 
-#define LABEL_NONE      NULL
-#define VALUES_NONE     NULL, 0
-#define VALUES_CODES    CODES, BT_ARRAY_LEN(CODES)
-#define VALUES_ROUTES   route_reason_names, ROUTE_REASON_COUNT
-#define VALUES_FAULTS   fault_names, FAULT_COUNT
-#define VALUES_ROLES    leg_role_names, LEG_ROLE_COUNT
-#define VALUES_OUTCOMES OUTCOMES, LEG_OUTCOME_COUNT
-#define VALUES_RELEASES RELEASES, RELEASE_RESULT_COUNT
-#define NONE            NULL
+static const char *const SHORTAGES[SHORTAGE_COUNT] = {
+    [SHORTAGE_CONNECTIONS] = "connections",
+    [SHORTAGE_ADDRESS] = "address",
+    [SHORTAGE_DESCRIPTORS] = "descriptors",
+};
+
+#define LABEL_NONE       NULL
+#define VALUES_NONE      NULL, 0
+#define VALUES_CODES     CODES, BT_ARRAY_LEN(CODES)
+#define VALUES_ROUTES    route_reason_names, ROUTE_REASON_COUNT
+#define VALUES_FAULTS    fault_names, FAULT_COUNT
+#define VALUES_ROLES     leg_role_names, LEG_ROLE_COUNT
+#define VALUES_OUTCOMES  OUTCOMES, LEG_OUTCOME_COUNT
+#define VALUES_RELEASES  RELEASES, RELEASE_RESULT_COUNT
+#define VALUES_SHORTAGES SHORTAGES, SHORTAGE_COUNT
+#define NONE             NULL
 
 static const struct bt_metric_row ROWS[STAT_COUNT] = {
 #define METRIC(id, text, kind, words, label_, values_, label2_, values2_)      \

@@ -30,7 +30,7 @@ enum route_reason {
     ROUTE_REASON_SHORT,
     ROUTE_REASON_TOOL_CHOICE,
     ROUTE_REASON_NO_HANDOFF,
-    ROUTE_REASON_LOCAL, /* handoff.on_failure: local */
+    ROUTE_REASON_LOCAL,       /* handoff.on_failure: local */
     ROUTE_REASON_SAME_ENGINE, /* one engine is P and D */
     ROUTE_REASON_COUNT
 };
@@ -63,6 +63,14 @@ enum release_result {
     RELEASE_RESULT_TOO_LATE,
     RELEASE_RESULT_NO_DECODE,
     RELEASE_RESULT_COUNT
+};
+
+/* Why a connection was turned away. */
+enum shortage {
+    SHORTAGE_CONNECTIONS, /* limits.connections */
+    SHORTAGE_ADDRESS,     /* limits.client_connections */
+    SHORTAGE_DESCRIPTORS,
+    SHORTAGE_COUNT
 };
 
 /* NULL when memory is out. */

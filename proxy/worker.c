@@ -265,7 +265,7 @@ void worker_has_room(struct worker *worker)
 
 /* --- mail --- */
 
-static struct exchange *find_exchange(struct worker *worker, uint64_t id)
+struct exchange *worker_find(struct worker *worker, uint64_t id)
 {
     struct exchange *x = worker->buckets[id & (WORKER_BUCKETS - 1)];
 
@@ -289,7 +289,7 @@ static void on_mail(void *owner, struct bt_mail *mail)
     } else if (news->kind == NEWS_ENGINE_LOST) {
         engine_lost(worker, news->engine);
     } else {
-        struct exchange *const x = find_exchange(worker, news->exchange);
+        struct exchange *const x = worker_find(worker, news->exchange);
         const struct exchange_event event = {.kind = XE_NEWS, .news = news};
 
         if (x != NULL) {
@@ -322,11 +322,11 @@ static void stop_now(struct worker *worker)
 {
     worker->is_draining = true;
     listener_close_all(worker);
-    models_abort(worker);
     abort_exchanges(worker);
     while (worker->clients != NULL) {
         client_abort(worker->clients);
     }
+    models_close(worker);
     bt_loop_stop(worker->loop);
 }
 
@@ -444,6 +444,7 @@ static void set_conn_options(struct worker *worker)
 {
     const struct config *const config = worker->config;
 
+    bt_http_idle_init(&worker->idle);
     worker->conn_options = (struct bt_http_conn_options){
         .parse = {.head_bytes = (size_t)config->limits.head,
                   .target_bytes = (size_t)config->limits.target,
@@ -451,10 +452,13 @@ static void set_conn_options(struct worker *worker)
         .high_water = (size_t)config->limits.stream_buffer,
         .head_timeout_ms = config->timeouts.head,
         .body_timeout_ms = config->timeouts.body,
+        .body_rate = config->limits.body_rate,
+        .body_idle_ms = config->timeouts.body_idle,
         .write_timeout_ms = config->timeouts.write,
         .keep_alive_ms = config->timeouts.keep_alive,
         .adds_date = true,
         .half_close_is_gone = config->client.half_close == HALF_CLOSE_LEAVE,
+        .idle = &worker->idle,
     };
 }
 

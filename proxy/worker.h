@@ -22,7 +22,10 @@
 struct client;
 struct exchange;
 struct listener;
-struct models;
+struct desk;
+struct models_book;
+struct quota;
+struct quotas;
 
 /* What all threads share. */
 struct program {
@@ -31,9 +34,11 @@ struct program {
     struct control *control;
     struct auth *auth;
     uint64_t boot;
-    int access_fd;          /* -1: no access log */
-    size_t connections_max; /* clients of one worker; 0: no limit */
-    atomic_size_t queued;   /* requests that wait, of all workers */
+    int access_fd;              /* -1: no access log */
+    size_t connections_max;     /* clients of one worker; 0: no limit */
+    atomic_size_t queued;       /* requests that wait, of all workers */
+    struct models_book *models; /* the list of models */
+    struct quotas *quotas;      /* of clients' addresses; NULL: no limits */
     atomic_bool is_draining;
     atomic_ullong body_bytes;   /* of all request bodies */
     struct bt_mailbox *mailbox; /* of the main thread: workers that ended */
@@ -65,10 +70,12 @@ struct worker {
     struct listener *listeners;
     struct client *clients;
     size_t client_count;
-    struct models *models; /* calls for the list of models */
+    struct bt_http_idle idle; /* clients' connections */
+    struct desk *models; /* who wait for the list of models; NULL: none did */
     struct exchange *buckets[WORKER_BUCKETS];
     size_t exchange_count; /* with a client */
     size_t tail_count;     /* without */
+    size_t unsent_count;   /* of these: whose answer is not all sent */
     struct exchange *queue_first;
     struct exchange *queue_last;
     size_t queue_count;
@@ -122,6 +129,8 @@ uint64_t worker_estimate_tokens(const struct worker *worker,
  */
 struct bt_http_origin *worker_origin(struct worker *worker,
                                      const struct engine *engine);
+/* NULL when it is over. */
+struct exchange *worker_find(struct worker *worker, uint64_t exchange);
 /* The admission queue. */
 void worker_enqueue(struct worker *worker, struct exchange *x);
 void worker_dequeue(struct worker *worker, struct exchange *x);

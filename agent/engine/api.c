@@ -591,6 +591,8 @@ enum bt_status api_open(const struct api_options *options, struct api **api_p)
         .high_water = 256 * BT_KIB,
         .head_timeout_ms = 60000,
         .body_timeout_ms = 60000,
+        .body_rate = 64 * BT_KIB,
+        .body_idle_ms = 60000,
         .write_timeout_ms = 60000,
         .keep_alive_ms = options->env->options->keep_alive_ms,
         .half_close_is_gone = true,

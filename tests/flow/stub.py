@@ -93,6 +93,8 @@ class Server(http.server.ThreadingHTTPServer):
 class Stub:
     def __init__(self, script):
         self.script, self.seen, self.lock = script, [], threading.Lock()
+        self.health = lambda request: request.whole({})
+        self.on_get = lambda request: request.whole({"object": "list", "data": [{"id": "m", "object": "model"}]})
         stub = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -103,7 +105,9 @@ class Stub:
                 pass
 
             def do_GET(self):
-                Request(self, b"").whole({"object": "list", "data": [{"id": "m", "object": "model"}]})
+                request = Request(self, b"")
+                with contextlib.suppress(ConnectionError):
+                    (stub.health if self.path == "/health" else stub.on_get)(request)
 
             def do_POST(self):
                 request = Request(self, self.rfile.read(int(self.headers.get("content-length", 0))))

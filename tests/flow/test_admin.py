@@ -79,6 +79,14 @@ def test_term_lets_streams_end_and_exits_0(clusters):
     assert pair.proxy.process.wait(5 * c.PATIENCE) == 0
 
 
+def test_a_hang_up_opens_an_engines_log_anew_and_ends_nothing(lone):
+    engine = lone()
+    engine.log.rename(engine.log.with_suffix(".old"))
+    engine.signal(signal.SIGHUP)
+    c.eventually(engine.log.exists, 5, "the new file")
+    assert engine.complete("still here", 4)
+
+
 def test_a_second_term_ends_at_once(clusters):
     pair = clusters(decode_flags=["--decode-step", 100000])
     stream = c.Stream(pair.proxy.port, dict(model="baton", prompt="a b c", max_tokens=1000))

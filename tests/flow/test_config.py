@@ -116,6 +116,13 @@ def test_check_says_that_a_good_configuration_is_good():
     assert run(*LONE, "--check") == (0, "the configuration is good\n", "")
 
 
+def test_check_says_what_engines_need_that_match_handoffs_by_request_ids():
+    pair = ["--prefill", "http://127.0.0.1:9", "--decode", "http://127.0.0.1:10", "--check"]
+    for connector, needs in (("tpu", True), ("mooncake-seq", True), ("nixl", False)):
+        status, out, err = run("--connector", connector, *pair)
+        assert (status, err, "VLLM_DISABLE_REQUEST_ID_RANDOMIZATION=1" in out) == (0, "", needs), out
+
+
 def test_the_printed_configuration_reads_back_as_itself(file):
     flags = ["--prefill", "http://127.0.0.1:8", "--decode", "http://127.0.0.1:9", "--connector", "nixl", "--set", "limits.body=3MiB"]
     status, printed, err = run(*flags, "--print-config")

@@ -24,7 +24,18 @@ int pair_accept(int listener)
 
 void pair_nobody(struct bt_addr *addr_p)
 {
-    ck_assert_int_eq(close(pair_listen(addr_p)), 0);
+    const int on = 1;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(bt_addr_parse("127.0.0.1:0", addr_p), BT_OK);
+    ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)),
+                     0);
+    ck_assert_int_eq(bind(fd,
+                          (const struct sockaddr *)(const void *)&addr_p->sa,
+                          addr_p->len),
+                     0);
+    ck_assert_int_eq(bt_addr_of_fd(fd, addr_p), BT_OK);
 }
 
 void pair_open(int fds[2])

@@ -17,7 +17,8 @@ void pair_open(int fds[2]);
 int pair_listen(struct bt_addr *addr_p);
 /* The next connection of a listener; -1 when none is there. */
 int pair_accept(int listener);
-/* An address on which nobody listens. */
+/* An address on which nobody listens: a socket that the test's process keeps
+ * has the port. */
 void pair_nobody(struct bt_addr *addr_p);
 
 void pair_send(int fd, struct bt_str bytes);

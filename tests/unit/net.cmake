@@ -1,4 +1,4 @@
-foreach(module loop net lookup stream http_head http_parse http_strict http_conn
+foreach(module loop net listen lookup stream http_head http_parse http_strict http_conn
         http_call)
   if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/test_${module}.c)
     baton_unit(test_${module} LIBS bt_common SOURCES ../support/pair.c)

@@ -1,11 +1,11 @@
 # proxy/: one executable per module. baton-engine has modules of the same
 # names, hence the prefix.
-foreach(module request route fault headers engine auth cors)
+foreach(module request route fault headers engine auth cors quota)
   baton_unit(test_proxy_${module} LIBS baton_proxy)
 endforeach()
 
 set(support ${PROJECT_SOURCE_DIR}/tests/support)
-baton_unit(test_names LIBS baton_proxy)
+baton_unit(test_names LIBS baton_proxy SOURCES ${support}/pair.c)
 baton_unit(test_proxy_relay LIBS baton_proxy SOURCES ${support}/fake_sink.c)
 # fake_leg.c and the test itself stand in for leg.c and control.c.
 baton_unit(test_proxy_exchange LIBS baton_proxy

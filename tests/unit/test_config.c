@@ -83,6 +83,10 @@ START_TEST(begins_with_the_documented_limits)
     ck_assert_uint_eq(config.limits.target, 8 * BT_KIB);
     ck_assert_int_eq(config.limits.fields, 100);
     ck_assert_uint_eq(config.limits.body_memory, 1024 * BT_MIB);
+    ck_assert_uint_eq(config.limits.body_rate, 64 * BT_KIB);
+    ck_assert_uint_eq(config.limits.client_body_memory, 0);
+    ck_assert_int_eq(config.limits.client_connections, 0);
+    ck_assert_int_eq(config.limits.tails, 4096);
     ck_assert_uint_eq(config.limits.stream_buffer, 256 * BT_KIB);
     ck_assert_uint_eq(config.limits.prefill_answer, 16 * BT_MIB);
     ck_assert_int_eq(config.limits.in_flight, 4096);
@@ -100,7 +104,8 @@ START_TEST(begins_with_the_documented_deadlines)
     ck_assert_uint_eq(config.timeouts.queue, 30000);
     ck_assert_uint_eq(config.timeouts.total, 0);
     ck_assert_uint_eq(config.timeouts.head, 10000);
-    ck_assert_uint_eq(config.timeouts.body, 30000);
+    ck_assert_uint_eq(config.timeouts.body, 60000);
+    ck_assert_uint_eq(config.timeouts.body_idle, 30000);
     ck_assert_uint_eq(config.timeouts.write, 30000);
     ck_assert_uint_eq(config.timeouts.keep_alive, 75000);
     ck_assert_uint_eq(config.timeouts.engine_keep_alive, 4000);
@@ -316,7 +321,8 @@ START_TEST(refuses_bad_engine_entries)
         {"{weight: 2}", "no url; write url: http://host:port"},
         {"{url: 'ftp://x'}", "bad URL \"ftp://x\""},
         {"{url: 'http://x:99999'}", "bad URL"},
-        {"{url: 'http://x:1', handoff_hosts: nonsense}", "bad handoff_hosts"},
+        {"{url: 'http://x:1', handoff_hosts: 'a b'}", "bad handoff_hosts"},
+        {"{url: 'http://x:1', handoff_hosts: 10.1.0.300}", "bad handoff_hosts"},
         {"{url: 'http://x:1', handoff_hosts: 10.0.0.0/33}",
          "bad handoff_hosts"},
         {"{url: 'http://x:1', handoff_ports: 70000}", "bad handoff_ports"},
@@ -338,11 +344,12 @@ START_TEST(refuses_bad_engine_entries)
 }
 END_TEST
 
-START_TEST(accepts_addresses_and_blocks_as_handoff_hosts)
+START_TEST(accepts_addresses_blocks_and_names_as_handoff_hosts)
 {
     make_good();
     set("pools.0.prefill.engines.0.handoff_hosts",
-        "[10.0.0.1, 10.0.0.0/8, '::1', 'fd00::/8']");
+        "[10.0.0.1, 10.0.0.0/8, '::1', 'fd00::/8', localhost, "
+        "Prefill-0.vllm.svc.]");
     set("pools.0.prefill.engines.0.handoff_ports", "[5600, 5601]");
     ck_assert_msg(config_check(&config, &error) == BT_OK, "%s", error.text);
 }
@@ -537,7 +544,7 @@ HARNESS_MAIN_WITH(
     refuses_decode_alone_where_something_asks_for_it,
     takes_origins_as_browsers_write_them, refuses_what_is_not_built_yet,
     refuses_baton_without_agents_or_key, refuses_bad_engine_entries,
-    accepts_addresses_and_blocks_as_handoff_hosts,
+    accepts_addresses_blocks_and_names_as_handoff_hosts,
     refuses_an_engine_that_stands_there_twice,
     refuses_a_pool_that_hides_the_next, refuses_bad_addresses,
     refuses_a_link_that_would_always_die, refuses_secrets_that_others_can_read,

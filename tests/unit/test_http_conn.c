@@ -168,6 +168,7 @@ static void setup(void)
         .high_water = 64 * 1024,
         .head_timeout_ms = 60000,
         .body_timeout_ms = 60000,
+        .body_idle_ms = 60000,
         .write_timeout_ms = 60000,
         .keep_alive_ms = 60000,
         .half_close_is_gone = true,
@@ -383,7 +384,8 @@ START_TEST(a_large_body_goes_straight_to_its_place)
     send_large_body(BIG, ACT_READ_INTO);
     expect_large_body(owner.dst, BIG);
     ck_assert_int_eq(owner.dst[BIG], 0);
-    ck_assert_uint_eq(owner.body.len, 0);
+    expect_large_body(owner.body.data, BIG); /* told piece by piece */
+    ck_assert_uint_eq(owner.body.len, BIG);
     owner.on_head = ACT_NONE;
     act(&owner, ACT_ANSWER);
     pair_until(loop, owner.requests == 2);
@@ -936,7 +938,7 @@ END_TEST
 
 START_TEST(a_slow_body_is_408)
 {
-    options.body_timeout_ms = 30;
+    options.body_idle_ms = 30;
     owner.on_head = ACT_READ_INTO;
     owner.dst = calloc(1, 5);
     pair_send(client, BT_STR(POST5 "ab"));
@@ -944,6 +946,119 @@ START_TEST(a_slow_body_is_408)
     leave();
     pair_until(loop, owner.closed == 1);
     expect_log("head /p; bad 408; closed; ");
+}
+END_TEST
+
+static void trickle(const char *piece)
+{
+    (void)!send(client, piece, strlen(piece), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+START_TEST(a_body_that_comes_byte_by_byte_is_408_all_the_same)
+{
+    options.body_timeout_ms = 50;
+    options.body_rate = BT_MIB;
+    owner.on_head = ACT_READ_INTO;
+    owner.dst = calloc(1, BIG);
+    pair_send(client, BT_STR("POST /p HTTP/1.1" CRLF "Host: a" CRLF
+                             "Content-Length: 8388608" CRLF CRLF));
+    pair_until(loop, (trickle("x"), has_received("HTTP/1.1 408 ")));
+    leave();
+    pair_until(loop, owner.closed == 1);
+    expect_log("head /p; bad 408; closed; ");
+}
+END_TEST
+
+START_TEST(a_chunked_body_that_comes_byte_by_byte_is_408_all_the_same)
+{
+    options.body_timeout_ms = 50;
+    options.body_rate = BT_MIB;
+    owner.on_head = ACT_READ;
+    pair_send(client, BT_STR("POST /p HTTP/1.1" CRLF "Host: a" CRLF
+                             "Transfer-Encoding: chunked" CRLF CRLF));
+    pair_until(loop,
+               (trickle("1" CRLF "x" CRLF), has_received("HTTP/1.1 408 ")));
+}
+END_TEST
+
+START_TEST(a_body_that_keeps_the_rate_may_take_longer)
+{
+    const uint64_t begin_us = bt_clock_us();
+
+    options.body_timeout_ms = 200;
+    options.body_rate = 1;
+    owner.on_head = ACT_READ;
+    pair_send(client, BT_STR("POST /p HTTP/1.1" CRLF "Host: a" CRLF
+                             "Transfer-Encoding: chunked" CRLF CRLF));
+    pair_until(loop,
+               (trickle("1" CRLF "x" CRLF), bt_clock_us() - begin_us > 500000));
+    trickle("0" CRLF CRLF);
+    pair_until(loop, owner.requests == 1);
+}
+END_TEST
+
+START_TEST(the_rest_of_an_ended_answer_is_told_when_it_is_out)
+{
+    ask(BT_STR(GET));
+    bt_http_conn_answer_head(owner.conn, 200, BT_STR(""), BT_HTTP_LENGTH, BIG);
+    ck_assert_int_eq(answer_big(), BT_AGAIN);
+    bt_http_conn_answer_end(owner.conn);
+    pair_settle(loop);
+    ck_assert_uint_eq(owner.rooms, 0);
+    pair_until(loop, (pair_recv(client, &got), owner.rooms == 1));
+    ck_assert_uint_eq(bt_http_conn_unsent(owner.conn), 0);
+}
+END_TEST
+
+/* --- idle connections --- */
+
+static struct bt_http_idle idle;
+
+/* Opens the connection again, among the idle. */
+static void open_listed(void)
+{
+    bt_http_conn_close(&owner.conn);
+    (void)close(client);
+    bt_http_idle_init(&idle);
+    options.idle = &idle;
+    open_conn();
+}
+
+START_TEST(the_connection_idle_longest_gives_way)
+{
+    struct owner other = {.on_request = ACT_ANSWER};
+    int ends[2];
+
+    open_listed();
+    pair_open(ends);
+    ck_assert_int_eq(bt_http_conn_open(loop, ends[1], &options, &events, &other,
+                                       &other.conn),
+                     BT_OK);
+    owner.on_request = ACT_ANSWER;
+    pair_send(client, BT_STR(GET)); /* now it is the one idle last */
+    pair_until(loop, received(OK_ANSWER));
+    ck_assert(bt_http_idle_give_way(&idle));
+    ck_assert_uint_eq(other.closed, 1);
+    ck_assert(bt_http_idle_give_way(&idle));
+    ck_assert_uint_eq(owner.closed, 1);
+    ck_assert(!bt_http_idle_give_way(&idle));
+    bt_buf_fini(&other.log);
+    (void)close(ends[0]);
+}
+END_TEST
+
+START_TEST(a_connection_at_work_does_not_give_way)
+{
+    open_listed();
+    pair_send(client, BT_STR(GET));
+    ck_assert(!bt_http_idle_give_way(&idle)); /* its request is here */
+    pair_until(loop, owner.requests == 1);
+    ck_assert(!bt_http_idle_give_way(&idle));
+    act(&owner, ACT_ANSWER);
+    pair_until(loop, received(OK_ANSWER));
+    pair_send(client, BT_STR("GET "));
+    pair_settle(loop);
+    ck_assert(!bt_http_idle_give_way(&idle)); /* part of a head is */
 }
 END_TEST
 
@@ -1072,7 +1187,13 @@ HARNESS_MAIN_WITH(
     the_next_request_waits_for_a_slow_client,
     a_client_that_does_not_read_is_gone_in_time,
     a_cut_answer_sends_what_is_unsent_first, a_slow_head_is_408,
-    a_slow_body_is_408, an_idle_connection_is_closed_in_time,
-    finish_closes_an_idle_connection, finish_lets_the_current_request_end,
+    a_slow_body_is_408, a_body_that_comes_byte_by_byte_is_408_all_the_same,
+    a_chunked_body_that_comes_byte_by_byte_is_408_all_the_same,
+    a_body_that_keeps_the_rate_may_take_longer,
+    the_rest_of_an_ended_answer_is_told_when_it_is_out,
+    the_connection_idle_longest_gives_way,
+    a_connection_at_work_does_not_give_way,
+    an_idle_connection_is_closed_in_time, finish_closes_an_idle_connection,
+    finish_lets_the_current_request_end,
     finish_serves_a_request_that_is_already_here,
     an_upgraded_stream_leaves_with_its_rest, an_upgrade_may_come_later)

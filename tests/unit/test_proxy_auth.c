@@ -90,6 +90,8 @@ START_TEST(a_key_with_a_control_byte_is_refused)
     put_file("", 1, BT_STR("\0key\n"));
     ck_assert_int_eq(auth_open(path, &auth), BT_ERR_SYNTAX);
     ck_assert_int_eq(auth_key_read(path, &key), BT_ERR_SYNTAX);
+    put_file("", 1, BT_STR("key\0\n"));
+    ck_assert_int_eq(auth_open(path, &auth), BT_ERR_SYNTAX);
 }
 END_TEST
 

@@ -4,6 +4,7 @@
  * fake control thread. No socket is involved.
  */
 #include "proxy/exchange.h"
+#include "proxy/quota.h"
 #include "tests/support/fake_leg.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/harness.h"
@@ -286,8 +287,7 @@ static void open_with(const char *body)
     x = exchange_open(worker, &fake.sink, ENDPOINT_COMPLETIONS);
     ck_assert_ptr_nonnull(x);
     x->target = BT_STR("/v1/completions");
-    ck_assert_int_eq(exchange_reserve_body(x, strlen(body)), BT_OK);
-    bt_buf_append(&x->body, bt_str_of(body));
+    ck_assert_int_eq(exchange_take_body(x, bt_str_of(body)), FAULT_NONE);
 }
 
 static void start_with(const char *body)
@@ -435,6 +435,7 @@ static void check_over(void)
     ck_assert(!leg_is_open(&x->decode));
     ck_assert(!leg_is_open(&x->release));
     ck_assert_uint_eq(worker->exchange_count + worker->tail_count, 0);
+    ck_assert_uint_eq(worker->unsent_count, 0);
     ck_assert_uint_eq(worker->queue_count, 0);
     ck_assert_uint_eq(atomic_load(&program.body_bytes), 0);
     for (size_t i = 0; i < program.registry->engine_count; i++) {
@@ -1380,6 +1381,72 @@ START_TEST(the_log_line_of_a_good_handoff_waits_for_the_report_of_its_pull)
 }
 END_TEST
 
+/* As a client that has taken a part of its answer when it ends. */
+static void end_unsent(void)
+{
+    write_log();
+    reach_decode();
+    on_sent(&x->decode);
+    on_head(&x->decode, 200, "application/json");
+    on_body(&x->decode, "{}");
+    x->is_unsent = true;
+    on_end(&x->decode);
+    ck_assert_int_eq(x->state, XS_REPORT);
+    ck_assert(!x->is_logged);
+    ck_assert_uint_eq(atomic_load(&program.body_bytes), 0);
+    ck_assert(!leg_is_open(&x->decode));
+}
+
+START_TEST(the_log_line_waits_until_the_client_has_its_answer)
+{
+    end_unsent();
+    ck_assert_uint_eq(worker->unsent_count, 1);
+    on(XE_ROOM, NULL);
+    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_int_eq(x->fault, FAULT_NONE);
+    check_over();
+}
+END_TEST
+
+START_TEST(an_answer_that_the_client_did_not_take_has_its_fault)
+{
+    end_unsent();
+    x->is_stuck = true;
+    on(XE_CLIENT_GONE, NULL);
+    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_int_eq(x->fault, FAULT_CLIENT_STALLED);
+    ck_assert_uint_eq(x->code, 200);
+}
+END_TEST
+
+START_TEST(a_client_that_leaves_before_it_has_its_answer_is_gone)
+{
+    end_unsent();
+    on(XE_CLIENT_GONE, NULL);
+    ck_assert_int_eq(x->fault, FAULT_CLIENT_GONE);
+}
+END_TEST
+
+START_TEST(endings_beyond_their_limit_are_cut_short)
+{
+    struct exchange *first;
+
+    config.limits.tails = 1;
+    reach_harvest();
+    first = x;
+    start();
+    on_sent(&x->prefill);
+    on(XE_CLIENT_GONE, NULL);
+    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_uint_eq(worker->tail_count, 1);
+    ck_assert_int_eq(first->state, XS_HARVEST);
+    ck_assert_uint_eq(fake_legs()->shut, 1);
+    x = first;
+    exchange_abort(x);
+    check_over();
+}
+END_TEST
+
 START_TEST(a_failed_pull_is_made_anew_by_the_same_engines_when_no_other_is_left)
 {
     use_baton();
@@ -1444,8 +1511,8 @@ START_TEST(a_newcomer_does_not_go_ahead_of_one_that_waits)
     x = exchange_open(worker, &other.sink, ENDPOINT_COMPLETIONS);
     ck_assert_ptr_nonnull(x);
     x->target = BT_STR("/v1/completions");
-    ck_assert_int_eq(exchange_reserve_body(x, 14), BT_OK);
-    bt_buf_append(&x->body, BT_STR("{\"prompt\":\"x\"}"));
+    ck_assert_int_eq(exchange_take_body(x, BT_STR("{\"prompt\":\"x\"}")),
+                     FAULT_NONE);
     on(XE_START, NULL);
     ck_assert_int_eq(x->state, XS_WAIT);
     worker_admit(worker);
@@ -1469,9 +1536,62 @@ START_TEST(bodies_together_are_bounded)
 {
     config.limits.body_memory = 100;
     x = exchange_open(worker, &fake.sink, ENDPOINT_CHAT);
-    ck_assert_int_eq(exchange_reserve_body(x, 60), BT_OK);
-    ck_assert_int_eq(exchange_reserve_body(x, 101), BT_ERR_LIMIT);
+    ck_assert_int_eq(exchange_reserve_body(x, 60), FAULT_NONE);
+    ck_assert_int_eq(exchange_reserve_body(x, 101), FAULT_OVERLOADED);
     ck_assert_uint_eq(atomic_load(&program.body_bytes), 60);
+    on(XE_CLIENT_GONE, NULL);
+}
+END_TEST
+
+START_TEST(an_announced_body_is_charged_as_it_comes)
+{
+    static const char PIECE[100 * 1024];
+    const uint64_t ahead = 16384;
+
+    x = exchange_open(worker, &fake.sink, ENDPOINT_CHAT);
+    ck_assert_int_eq(exchange_reserve_body(x, sizeof(PIECE)), FAULT_NONE);
+    ck_assert_uint_eq(atomic_load(&program.body_bytes), ahead);
+    for (uint64_t came = 1000; came <= 100000; came += 1000) {
+        ck_assert_int_eq(
+            exchange_take_body(x, bt_str_span(bt_buf_tail(&x->body), 1000)),
+            FAULT_NONE);
+        ck_assert_uint_eq(x->body.len, came);
+        ck_assert_uint_ge(atomic_load(&program.body_bytes), came);
+        ck_assert_uint_le(atomic_load(&program.body_bytes), came + ahead);
+    }
+    on(XE_CLIENT_GONE, NULL);
+}
+END_TEST
+
+START_TEST(a_body_of_unknown_length_is_charged_as_it_comes)
+{
+    static const char PIECE[1000];
+
+    x = exchange_open(worker, &fake.sink, ENDPOINT_CHAT);
+    for (uint64_t came = 1000; came <= 100000; came += 1000) {
+        ck_assert_int_eq(exchange_take_body(x, bt_str_span(PIECE, 1000)),
+                         FAULT_NONE);
+        ck_assert_uint_ge(atomic_load(&program.body_bytes), came);
+        ck_assert_uint_le(atomic_load(&program.body_bytes), came + 16384);
+    }
+    on(XE_CLIENT_GONE, NULL);
+}
+END_TEST
+
+START_TEST(the_bodies_of_one_address_are_bounded)
+{
+    const struct bt_addr addr = {.sa = {.ss_family = AF_INET}};
+    struct quotas *quotas = quotas_open(0, 100);
+
+    ck_assert_ptr_nonnull(quotas);
+    x = exchange_open(worker, &fake.sink, ENDPOINT_CHAT);
+    ck_assert_int_eq(quota_enter(quotas, &addr, &x->quota), BT_OK);
+    ck_assert_int_eq(exchange_reserve_body(x, 60), FAULT_NONE);
+    ck_assert_int_eq(exchange_reserve_body(x, 101), FAULT_CLIENT_LIMIT);
+    ck_assert_uint_eq(atomic_load(&program.body_bytes), 60);
+    quota_leave(x->quota);
+    on(XE_CLIENT_GONE, NULL);
+    quotas_close(&quotas);
 }
 END_TEST
 
@@ -1493,9 +1613,210 @@ START_TEST(a_leg_that_cannot_be_opened_is_an_overload)
 }
 END_TEST
 
+/* --- answers that are looked at --- */
+
+static void answer_decode(unsigned code, const char *text)
+{
+    on_sent(&x->decode);
+    on_head(&x->decode, code, "application/json");
+    on_body(&x->decode, text);
+    on_end(&x->decode);
+}
+
+START_TEST(a_bad_answer_of_decode_is_tried_elsewhere_and_then_an_error)
+{
+    const char *const texts[] = {"{\"a\":[1", "", "{}{}", "no JSON",
+                                 "\xef\xbb\xbf{}"};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(texts); i++) {
+        again();
+        reach_decode();
+        answer_decode(200, texts[i]);
+        ck_assert_int_eq(x->state, XS_PREFILL); /* spent: P and D anew */
+        answer_prefill(PARAMS);
+        answer_decode(200, texts[i]);
+        ck_assert_uint_eq(fake.answers, 1);
+        ck_assert_uint_eq(fake.code, 502);
+        ck_assert(has(bt_buf_str(&fake.body), "decode_bad_answer"));
+        ck_assert(has(bt_buf_str(&fake.body), "not one whole JSON object"));
+    }
+}
+END_TEST
+
+START_TEST(a_cut_answer_has_its_fault_and_the_code_that_was_sent)
+{
+    static char text[RELAY_HOLD_MAX + 100];
+
+    memset(text, 'y', sizeof(text));
+    memcpy(text, "{\"t\":\"", 6);
+    text[sizeof(text) - 1] = '\0';
+    reach_decode();
+    answer_decode(200, text);
+    ck_assert_uint_eq(fake.cuts, 1);
+    ck_assert_uint_eq(fake.ends, 0);
+    ck_assert_int_eq(x->fault, FAULT_DECODE_BAD);
+    ck_assert_uint_eq(x->code, 200);
+    again();
+    reach_stream();
+    on_body(&x->decode, "data: {\"kv_transfer_params\":\n\n");
+    ck_assert_uint_eq(fake.cuts, 1);
+    ck_assert_int_eq(x->fault, FAULT_DECODE_BAD);
+    ck_assert_uint_eq(x->code, 200);
+    ck_assert(has(bt_buf_str(&fake.body), "data: {\"error\":"));
+}
+END_TEST
+
+START_TEST(a_bad_answer_of_prefill_is_tried_elsewhere_and_then_an_error)
+{
+    const char *const texts[] = {
+        "{\"kv_transfer_params\":" PARAMS,
+        "{\"kv_transfer_params\":" PARAMS "} {}",
+        "{\"kv_transfer_params\":" PARAMS "},",
+        "\xef\xbb\xbf{\"kv_transfer_params\":" PARAMS "}",
+        "\xff\xfe{}",
+        "",
+        "{\"kv_transfer_params\":" PARAMS ",\"kv\\u005ftransfer_params\":{}}"};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(texts); i++) {
+        again();
+        start();
+        for (int n = 0; n < 2; n++) {
+            ck_assert_int_eq(x->state, XS_PREFILL);
+            on_head(&x->prefill, 200, "application/json");
+            on_body(&x->prefill, texts[i]);
+            on_end(&x->prefill);
+        }
+        ck_assert_uint_eq(fake.code, 502);
+        ck_assert(has(bt_buf_str(&fake.body), "prefill_bad_answer"));
+        ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 0);
+    }
+}
+END_TEST
+
+#define ECHO                                     \
+    "{\"error\":{\"message\":\"{'prompt': 'x', " \
+    "'kv_transfer_params': {'remote_host': '10.0.0.1'}}\"}}"
+
+static void check_ours(unsigned code)
+{
+    ck_assert_uint_eq(fake.answers, 1);
+    ck_assert_uint_eq(fake.code, code);
+    ck_assert(has(bt_buf_str(&fake.body), "engine_refused"));
+    ck_assert(!has(bt_buf_str(&fake.body), "10.0.0.1"));
+    ck_assert(!has(bt_buf_str(&fake.body), "transfer_params"));
+}
+
+START_TEST(an_error_that_tells_what_is_private_becomes_one_of_ours)
+{
+    const unsigned codes[] = {400, 404, 422};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(codes); i++) {
+        again();
+        start();
+        on_head(&x->prefill, codes[i], "application/json");
+        on_body(&x->prefill, ECHO);
+        on_end(&x->prefill);
+        check_ours(codes[i]);
+        again();
+        reach_decode();
+        answer_decode(codes[i], ECHO);
+        check_ours(codes[i]);
+    }
+    again();
+    reach_decode();
+    on_head(&x->decode, 200, "text/event-stream");
+    on_body(&x->decode,
+            "data: {\"error\":{\"code\":400,\n"
+            "data: \"message\":\"'prompt': 'x', 'remote_host': '10.0.0.1'\"}}"
+            "\n\n");
+    check_ours(400);
+}
+END_TEST
+
+START_TEST(an_error_that_tells_nothing_private_passes_as_it_is)
+{
+    reach_decode();
+    answer_decode(400, "<h1>no</h1>");
+    ck_assert_uint_eq(fake.code, 400);
+    ck_assert(bt_str_eq(bt_buf_str(&fake.body), BT_STR("<h1>no</h1>")));
+    again();
+    reach_decode();
+    answer_decode(404, "{\"kv_transfer_params\":null,\"error\":{\"a\":1.0}}");
+    ck_assert_uint_eq(fake.code, 404);
+    ck_assert(
+        bt_str_eq(bt_buf_str(&fake.body), BT_STR("{\"error\":{\"a\":1.0}}")));
+}
+END_TEST
+
+START_TEST(the_words_of_a_failed_engine_are_waited_for_shortly)
+{
+    const enum exchange_event_kind ends[] = {XE_END, XE_FAILED, XE_DEADLINE};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(ends); i++) {
+        again();
+        start();
+        for (unsigned n = 1; n <= 2; n++) {
+            ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], n);
+            on_head(&x->prefill, 500, "application/json");
+            on_body(&x->prefill, "{\"error\":");
+            ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], n);
+            on(ends[i], &x->prefill);
+        }
+        ck_assert_uint_eq(fake.code, 502);
+        ck_assert(has(bt_buf_str(&fake.body), "it answered 500"));
+        again();
+        reach_decode();
+        on_sent(&x->decode);
+        on_head(&x->decode, 500, "application/json");
+        on_body(&x->decode, "{\"error\":");
+        ck_assert_int_eq(x->state, XS_DECODE);
+        on(ends[i], &x->decode);
+        ck_assert_int_eq(x->state, XS_PREFILL);
+    }
+}
+END_TEST
+
+START_TEST(decode_that_refuses_the_params_blames_prefill)
+{
+    const char *const words =
+        "{\"error\":{\"message\":\"kv_transfer_params.remote_port is bad\"}}";
+    const struct engine *first;
+
+    reach_decode();
+    first = x->prefill.engine;
+    answer_decode(400, words);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_ptr_ne(x->prefill.engine, first);
+    answer_prefill(PARAMS);
+    answer_decode(422, words);
+    ck_assert_uint_eq(fake.code, 502);
+    ck_assert(has(bt_buf_str(&fake.body), "prefill_bad_answer"));
+    ck_assert_uint_eq(fake_legs()->opened[LEG_RELEASE], 0); /* spent */
+}
+END_TEST
+
+START_TEST(decode_alone_that_refuses_blames_nobody_else)
+{
+    start();
+    answer_prefill("null");
+    ck_assert_int_eq(x->state, XS_DECODE);
+    answer_decode(400, "kv_transfer_params is missing");
+    check_ours(400);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
+}
+END_TEST
+
 HARNESS_MAIN_WITH(
     "exchange", setup, teardown, every_event_in_every_state_keeps_the_promises,
     every_state_ends_by_its_deadlines,
+    a_bad_answer_of_decode_is_tried_elsewhere_and_then_an_error,
+    a_cut_answer_has_its_fault_and_the_code_that_was_sent,
+    a_bad_answer_of_prefill_is_tried_elsewhere_and_then_an_error,
+    an_error_that_tells_what_is_private_becomes_one_of_ours,
+    an_error_that_tells_nothing_private_passes_as_it_is,
+    the_words_of_a_failed_engine_are_waited_for_shortly,
+    decode_that_refuses_the_params_blames_prefill,
+    decode_alone_that_refuses_blames_nobody_else,
     a_worker_that_ends_gives_every_client_a_verdict,
     a_request_goes_to_prefill_then_decode_then_back,
     a_stream_commits_at_its_first_event_and_frees_the_body,
@@ -1551,10 +1872,16 @@ HARNESS_MAIN_WITH(
     a_client_that_leaves_with_baton_releases_and_cancels_at_once,
     baton_is_released_at_the_first_event_or_by_control,
     the_log_line_of_a_good_handoff_waits_for_the_report_of_its_pull,
+    the_log_line_waits_until_the_client_has_its_answer,
+    an_answer_that_the_client_did_not_take_has_its_fault,
+    a_client_that_leaves_before_it_has_its_answer_is_gone,
+    endings_beyond_their_limit_are_cut_short,
     a_failed_pull_is_made_anew_by_the_same_engines_when_no_other_is_left,
     an_unspent_handoff_is_released_when_no_decode_engine_is_left,
     a_full_queue_refuses, a_waiting_request_starts_when_there_is_room,
     a_newcomer_does_not_go_ahead_of_one_that_waits,
     a_stale_unspent_handoff_past_half_its_lease_is_made_anew,
-    bodies_together_are_bounded, a_private_member_may_be_refused,
+    bodies_together_are_bounded, an_announced_body_is_charged_as_it_comes,
+    a_body_of_unknown_length_is_charged_as_it_comes,
+    the_bodies_of_one_address_are_bounded, a_private_member_may_be_refused,
     a_leg_that_cannot_be_opened_is_an_overload)

@@ -31,6 +31,24 @@ START_TEST(every_row_is_a_valid_error_object)
 }
 END_TEST
 
+START_TEST(a_long_detail_is_cut)
+{
+    struct bt_buf body = {0};
+    struct bt_buf detail = {0};
+
+    while (detail.len < 100001) {
+        bt_buf_append(&detail, BT_STR("\xc3\xa9"));
+    }
+    fault_write(&body, FAULT_NO_MODEL, 0, bt_buf_str(&detail));
+    ck_assert_uint_lt(body.len, 2000);
+    ck_assert_int_eq(bt_json_check(bt_buf_str(&body), NULL, NULL), BT_OK);
+    ck_assert_uint_lt(bt_str_find(bt_buf_str(&body), BT_STR("...\"")),
+                      body.len);
+    bt_buf_fini(&detail);
+    bt_buf_fini(&body);
+}
+END_TEST
+
 START_TEST(every_row_has_an_error_status_and_its_own_name)
 {
     for (int i = 1; i < FAULT_COUNT; i++) {
@@ -49,7 +67,7 @@ START_TEST(an_event_is_one_data_line_and_a_blank_one)
     struct bt_json_value value;
     struct bt_str text;
 
-    fault_write_event(&event, FAULT_STREAM_LOST);
+    fault_write_event(&event, FAULT_STREAM_LOST, 0);
     text = bt_buf_str(&event);
     ck_assert(bt_str_starts(text, BT_STR("data: {")));
     ck_assert_uint_eq(bt_str_find(text, BT_STR("\n")), text.len - 2);
@@ -85,7 +103,7 @@ START_TEST(a_given_status_stands_in_the_body)
 }
 END_TEST
 
-HARNESS_MAIN("fault", every_row_is_a_valid_error_object,
+HARNESS_MAIN("fault", every_row_is_a_valid_error_object, a_long_detail_is_cut,
              every_row_has_an_error_status_and_its_own_name,
              an_event_is_one_data_line_and_a_blank_one,
              statuses_of_the_http_layer_keep_their_number,

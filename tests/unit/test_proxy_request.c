@@ -365,12 +365,13 @@ START_TEST(what_is_no_object_is_refused)
 }
 END_TEST
 
-START_TEST(a_byte_order_mark_is_left_out)
+START_TEST(a_byte_order_mark_is_passed_on)
 {
     ck_assert_int_eq(read_body("\xef\xbb\xbf {\"max_tokens\":2}"), FAULT_NONE);
     check_edit(&request.decode, "1",
-               " {\"max_tokens\":2,\"kv_transfer_params\":1}");
-    check_edit(&request.prefill, "", " {\"max_tokens\":1,\"ignore_eos\":true}");
+               "\xef\xbb\xbf {\"max_tokens\":2,\"kv_transfer_params\":1}");
+    check_edit(&request.prefill, "",
+               "\xef\xbb\xbf {\"max_tokens\":1,\"ignore_eos\":true}");
     ck_assert_int_eq(read_body("\xef\xbb\xbf\xef\xbb\xbf{}"), FAULT_BAD_JSON);
 }
 END_TEST
@@ -516,7 +517,7 @@ HARNESS_MAIN_WITH("request", setup, teardown,
                   a_long_name_hides_no_private_prefix,
                   containers_nest_so_deep_and_no_deeper, look_alikes_stay,
                   an_edited_member_that_stands_twice_is_refused,
-                  what_is_no_object_is_refused, a_byte_order_mark_is_left_out,
+                  what_is_no_object_is_refused, a_byte_order_mark_is_passed_on,
                   wide_characters_are_refused_by_name,
                   what_one_handoff_cannot_serve_goes_to_decode_alone,
                   the_prompt_is_measured_without_images,

@@ -17,7 +17,7 @@ NAMES = (
     "bootstrap_room", "disagg_prefill_resp",
 )  # fmt: skip
 VALUES = (
-    None, "", "x", 0, 7, False, [], {},
+    None, "", 0, 7, [], {},
     {"do_remote_prefill": True, "remote_engine_id": "e", "remote_block_ids": [1]},
 )  # fmt: skip
 # Where they hide.
