@@ -90,22 +90,14 @@ static struct leg_ask ask_of(const struct exchange *x, struct engine *engine,
         .fields = x->headers.fields,
         .authorization =
             passes_key ? x->headers.authorization : (struct bt_str){0},
+        /* All calls of a handoff, its release too, have the same id: several
+         * stock connectors find the blocks by it. */
+        .inner_id = x->inner_id,
+        .call = x->calls,
+        .repeat = x->repeats,
         .body = body,
         .fresh_only = is_fresh,
     };
-}
-
-/*
- * The id that engines get. Both legs of a handoff and its release leg have the
- * same: several stock connectors find the blocks by it.
- */
-static struct bt_str request_id_of(struct exchange *x)
-{
-    if (x->repeats > 0) {
-        return bt_arena_printf(&x->arena, "%s-%u-r%u", x->inner_id, x->calls,
-                               x->repeats);
-    }
-    return bt_arena_printf(&x->arena, "%s-%u", x->inner_id, x->calls);
 }
 
 static bool open_leg(struct exchange *x, struct leg *leg, struct engine *engine,
@@ -115,8 +107,7 @@ static bool open_leg(struct exchange *x, struct leg *leg, struct engine *engine,
 
     x->why = (struct bt_str){0};
     ask.arena = &x->arena;
-    ask.request_id = request_id_of(x);
-    return ask.request_id.ptr != NULL && leg_open(leg, &ask) == BT_OK;
+    return leg_open(leg, &ask) == BT_OK;
 }
 
 static void begin_handoff(struct exchange *x)

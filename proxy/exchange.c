@@ -37,6 +37,7 @@
 #define SEND_WHOLE_MS  500
 #define LINGER_MS      250
 #define REPORT_MS      250
+#define END_MS         1000 /* from the end marker to the answer's end */
 #define BODY_AHEAD     (16 * BT_KIB)
 #define WORDS_MS       1000 /* for the body of an engine's 5xx */
 
@@ -785,6 +786,14 @@ static bool take_result(struct exchange *x, enum relay_result result)
     return true;
 }
 
+/* Of a stream. Behind its end marker there is nothing to wait for but the end
+ * of the answer. */
+static void await_more(struct exchange *x)
+{
+    set_timer(x,
+              x->relay.has_marker ? END_MS : x->worker->config->timeouts.idle);
+}
+
 static void decode_body(struct exchange *x, struct bt_str bytes)
 {
     const enum relay_result result = relay_body(&x->relay, bytes);
@@ -805,6 +814,7 @@ static void decode_body(struct exchange *x, struct bt_str bytes)
         drop_body(x);
     }
     exchange_enter(x, XS_STREAM);
+    await_more(x);
 }
 
 static void decode_whole(struct exchange *x)
@@ -877,10 +887,20 @@ static void stream_body(struct exchange *x, struct bt_str bytes)
 {
     const enum relay_result result = relay_body(&x->relay, bytes);
 
-    if (x->sink == NULL || !take_result(x, result)) {
+    if (x->sink == NULL || (result != RELAY_GO && !take_result(x, result))) {
         return;
     }
-    set_timer(x, x->worker->config->timeouts.idle);
+    await_more(x);
+}
+
+/*
+ * D broke off, or is silent, behind the end marker: the client has it all, and
+ * what else came is no event.
+ */
+static void end_at_marker(struct exchange *x)
+{
+    bt_buf_clear(&x->relay.held);
+    decode_whole(x);
 }
 
 static void stream_deadline(struct exchange *x)
@@ -890,6 +910,10 @@ static void stream_deadline(struct exchange *x)
     if (fault == FAULT_STREAM_STALLED && x->decode.is_paused) {
         /* The client is the slow one; its own deadline watches it. */
         set_timer(x, x->worker->config->timeouts.idle);
+        return;
+    }
+    if (x->relay.has_marker) {
+        end_at_marker(x);
         return;
     }
     stream_break(x, fault, 0);
@@ -905,6 +929,10 @@ static void on_stream(struct exchange *x, const struct exchange_event *event)
         decode_whole(x);
         return;
     case XE_FAILED:
+        if (x->relay.has_marker) {
+            end_at_marker(x);
+            return;
+        }
         leg_close(&x->decode, LEG_LOST);
         stream_break(x, FAULT_STREAM_LOST, 0);
         return;
