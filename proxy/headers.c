@@ -10,25 +10,24 @@
 
 /* Not passed to engines, beside hop-by-hop fields. */
 static const struct bt_str DROPPED[] = {
-    NAME("host"),
-    NAME("expect"),
-    NAME("accept-encoding"),
-    NAME("x-request-id"),
-    NAME("authorization"), /* put back by the leg, by rule */
-    NAME("forwarded"),
-    NAME("x-real-ip"),
-    NAME("x-data-parallel-rank"),
-    NAME("x-prefiller-host-port"),
-    NAME("x-prefiller-url"),
-    NAME("x-data-parallel-host-port"),
-    NAME("x-decoder-host-port"),
-    NAME("x-encoder-hosts-ports"),
+    NAME("host"),         NAME("expect"),        NAME("accept-encoding"),
+    NAME("x-request-id"), NAME("authorization"), /* put back by the leg, by rule
+                                                  */
+    NAME("forwarded"),    NAME("x-real-ip"),
 };
+/*
+ * Nor these: besides ours and other proxies', the fields by which routers and
+ * engines of this field let the sender choose engines, ranks and transfers
+ * (llm-d, Dynamo, SGLang, vLLM).
+ */
 static const struct bt_str DROPPED_PREFIXES[] = {
-    NAME("x-baton-"),
-    NAME("x-forwarded-"),
-    NAME("x-prefiller-"),
-    NAME("x-decoder-"),
+    NAME("x-baton-"),  NAME("x-forwarded-"),
+    NAME("x-prefill"), NAME("x-decode"),
+    NAME("x-encode"),  NAME("x-data-parallel-"),
+    NAME("x-dp-"),     NAME("x-gateway-destination-"),
+    NAME("x-worker-"), NAME("x-dynamo-"),
+    NAME("x-smg-"),    NAME("x-sglang-"),
+    NAME("x-kv-"),
 };
 /* May stand once. */
 static const struct bt_str SINGLE[] = {
@@ -58,6 +57,9 @@ static bool is_listed(struct bt_str name, const struct bt_str *list,
 
 static bool has_prefix(struct bt_str name)
 {
+    if (!starts_nocase(name, BT_STR("x-"))) {
+        return false;
+    }
     for (size_t i = 0; i < BT_ARRAY_LEN(DROPPED_PREFIXES); i++) {
         if (starts_nocase(name, DROPPED_PREFIXES[i])) {
             return true;
@@ -145,6 +147,8 @@ void headers_write_answer(const struct bt_http_head *head, struct bt_buf *out)
 
         if (bt_http_field_is_hop(head, field->name) ||
             starts_nocase(field->name, BT_STR("x-baton-")) ||
+            /* Which pages may read it is this proxy's to say. */
+            starts_nocase(field->name, BT_STR("access-control-")) ||
             bt_str_eq_nocase(field->name, BT_STR("x-request-id"))) {
             continue;
         }

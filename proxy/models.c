@@ -394,6 +394,35 @@ static enum ask_state ask_open(struct ask *ask)
     return ASK_OPEN;
 }
 
+static bool has_failed(const struct engine *engine)
+{
+    return atomic_load(&engine->failed_at_ms) != 0;
+}
+
+/* Those that failed would keep all who ask waiting; with none left they are
+ * asked all the same. */
+static bool have_all_failed(const struct desk *desk)
+{
+    bool all = true;
+
+    for (size_t i = 0; i < desk->ask_count; i++) {
+        all = all && has_failed(desk->asks[i].engine);
+    }
+    return all;
+}
+
+static void ask_all(struct desk *desk)
+{
+    const bool all_failed = have_all_failed(desk);
+
+    for (size_t i = 0; i < desk->ask_count; i++) {
+        struct ask *const ask = &desk->asks[i];
+
+        ask->state =
+            has_failed(ask->engine) && !all_failed ? ASK_FAILED : ask_open(ask);
+    }
+}
+
 /* The book is this desk's until the round's end. */
 static void begin_round(struct desk *desk)
 {
@@ -411,8 +440,8 @@ static void begin_round(struct desk *desk)
     for (size_t i = 0; i < desk->ask_count; i++) {
         desk->asks[i].desk = desk;
         desk->asks[i].engine = &registry->engines[i];
-        desk->asks[i].state = ask_open(&desk->asks[i]);
     }
+    ask_all(desk);
     bt_timer_set(&desk->timer, desk->open_count > 0 ? DEADLINE_MS : 0);
 }
 
