@@ -715,8 +715,9 @@ static void first_answer(struct exchange *x)
 static void stream_break(struct exchange *x, enum fault fault, unsigned status)
 {
     x->fault = fault;
+    x->code = x->relay.code;
     relay_break(&x->relay, fault, status);
-    if (x->state != XS_DONE) {
+    if (!x->is_concluded) { /* the client may leave while it is written to */
         exchange_settle(x);
     }
 }
@@ -739,7 +740,6 @@ static void decode_bad(struct exchange *x)
         return;
     }
     leg_close(&x->decode, LEG_BAD_ANSWER);
-    x->code = x->relay.code;
     stream_break(x, is_error ? FAULT_DECODE_FAILED : FAULT_DECODE_BAD,
                  x->relay.error_code);
 }
@@ -757,13 +757,10 @@ static bool take_result(struct exchange *x, enum relay_result result)
         attempt_decode_error(x);
         return false;
     case RELAY_NO_MEMORY:
-        x->fault = FAULT_OVERLOADED;
-        x->code = x->relay.code;
         if (!x->relay.committed) {
             exchange_refuse(x, FAULT_OVERLOADED, 0, (struct bt_str){0});
         } else {
-            relay_break(&x->relay, FAULT_OVERLOADED, 0);
-            exchange_settle(x);
+            stream_break(x, FAULT_OVERLOADED, 0);
         }
         return false;
     case RELAY_CUT:
@@ -772,7 +769,6 @@ static bool take_result(struct exchange *x, enum relay_result result)
             return false;
         }
         leg_close(&x->decode, LEG_LOST);
-        x->code = x->relay.code;
         stream_break(x, FAULT_STREAM_LOST, 0);
         return false;
     case RELAY_ERROR:
@@ -812,14 +808,14 @@ static void decode_whole(struct exchange *x)
     const bool was_committed = x->relay.committed;
     const enum relay_result result = relay_end(&x->relay);
 
+    if (x->is_concluded) {
+        return; /* the client left while it was written to */
+    }
     if (result != RELAY_GO) {
         (void)take_result(x, result);
         return;
     }
     x->code = x->relay.code;
-    if (x->state == XS_DONE) {
-        return;
-    }
     if (!was_committed) {
         first_answer(x);
     }
