@@ -67,7 +67,6 @@ struct exchange {
     struct exchange *queue_prev;
     struct exchange *queue_next;
     bool is_queued;
-    bool is_counted;
 
     /* the request */
     enum endpoint endpoint;
