@@ -110,12 +110,6 @@ static void admit(struct listener *listener, int fd, const struct bt_addr *peer)
     }
 }
 
-static bool is_shortage(int error)
-{
-    return error == EMFILE || error == ENFILE || error == ENOBUFS ||
-           error == ENOMEM;
-}
-
 static void on_readable(void *owner)
 {
     struct listener *const listener = owner;
@@ -128,7 +122,7 @@ static void on_readable(void *owner)
 
         if (fd >= 0) {
             admit(listener, fd, &peer);
-        } else if (is_shortage(errno)) {
+        } else if (bt_accept_is_short(errno)) {
             if (!make_room(listener)) {
                 use_spare(listener);
                 return;
