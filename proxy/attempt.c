@@ -24,16 +24,6 @@ static const struct pool_conf *conf_of(const struct exchange *x)
     return x->pool->conf;
 }
 
-static bool is_stock(const struct exchange *x)
-{
-    return prefill_is_stock(conf_of(x)->connector);
-}
-
-static bool is_baton(const struct exchange *x)
-{
-    return conf_of(x)->connector == CONNECTOR_BATON;
-}
-
 static bool wants_prefill(const struct exchange *x)
 {
     return x->reason == ROUTE_REASON_PD;
@@ -153,7 +143,7 @@ static void tell_begin(struct exchange *x)
                            ? name.len
                            : sizeof(begin.request_id) - 1;
 
-    if (!is_baton(x)) {
+    if (!exchange_is_baton(x)) {
         return;
     }
     memcpy(begin.request_id, name.ptr, len);
@@ -213,7 +203,7 @@ static void start_decode(struct exchange *x, bool is_fresh)
     if (x->params.len == 0) {
         x->calls++;
         x->repeats = 0;
-    } else if (is_baton(x)) {
+    } else if (exchange_is_baton(x)) {
         x->repeats += x->decode_has_params ? 1 : 0;
         control_handoff_decode(x->worker->program->control, x->handoff,
                                x->decode_engine);
@@ -262,7 +252,8 @@ static enum fault fault_of(enum route_verdict verdict)
 
 bool attempt_is_spent(const struct exchange *x)
 {
-    return is_stock(x) && x->decode_has_params && leg_is_sent(&x->decode);
+    return exchange_is_stock(x) && x->decode_has_params &&
+           leg_is_sent(&x->decode);
 }
 
 /* May this handoff still go to another D? */
@@ -273,7 +264,7 @@ static bool handoff_is_good(const struct exchange *x)
     if (x->params.len == 0) {
         return false;
     }
-    if (is_stock(x)) {
+    if (exchange_is_stock(x)) {
         return !attempt_is_spent(x) &&
                now - x->params_ms <= prefill_lease_ms(conf_of(x)) / 2;
     }
@@ -654,7 +645,7 @@ static void prefill_good(struct exchange *x,
     worker_learn_tokens(x->worker, x->pool, x->request.text_bytes,
                         answer->prompt_tokens);
     leg_close(&x->prefill, LEG_OK);
-    if (is_baton(x)) {
+    if (exchange_is_baton(x)) {
         control_handoff_prefilled(x->worker->program->control, x->handoff,
                                   x->prefill_us);
     }
@@ -755,7 +746,7 @@ void attempt_prefill_failed(struct exchange *x,
 /* Did D fail for want of P's blocks? Then P is the one to avoid. */
 static bool prefill_is_to_blame(const struct exchange *x)
 {
-    return is_baton(x) && wants_prefill(x) && x->params.len > 0 &&
+    return exchange_is_baton(x) && wants_prefill(x) && x->params.len > 0 &&
            !x->is_pulled &&
            (x->hold_ended || !engine_is_usable(x->prefill_engine));
 }
@@ -768,8 +759,8 @@ static bool prefill_is_to_blame(const struct exchange *x)
 static bool decode_elsewhere(struct exchange *x, enum leg_outcome outcome)
 {
     const bool is_blameless = prefill_is_to_blame(x);
-    const bool may_repeat =
-        is_baton(x) && wants_prefill(x) && x->params.len > 0 && !x->is_pulled;
+    const bool may_repeat = exchange_is_baton(x) && wants_prefill(x) &&
+                            x->params.len > 0 && !x->is_pulled;
 
     if (is_blameless) {
         x->avoid_count = 0; /* no D is to blame, nor was one before */
@@ -1001,8 +992,7 @@ bool attempt_release(struct exchange *x)
     struct engine *engine;
     enum release_result result = RELEASE_RESULT_TOO_LATE;
 
-    if (x->pool == NULL || !is_stock(x) || x->params.len == 0 ||
-        attempt_is_spent(x)) {
+    if (!exchange_is_stock(x) || x->params.len == 0 || attempt_is_spent(x)) {
         return false;
     }
     if (!handoff_is_good(x)) {

@@ -47,12 +47,12 @@ static const char *const STATE_NAMES[] = {
     [XS_DONE] = "done",
 };
 
-static bool is_baton(const struct exchange *x)
+bool exchange_is_baton(const struct exchange *x)
 {
     return x->pool != NULL && x->pool->conf->connector == CONNECTOR_BATON;
 }
 
-static bool is_stock(const struct exchange *x)
+bool exchange_is_stock(const struct exchange *x)
 {
     return x->pool != NULL && prefill_is_stock(x->pool->conf->connector);
 }
@@ -217,8 +217,9 @@ static void unlink_bucket(struct exchange *x)
  */
 static bool lacks_report(const struct exchange *x)
 {
-    return is_baton(x) && x->fault == FAULT_NONE && x->params.len > 0 &&
-           x->pull.handoff.lo == 0 && !access_log_is_off(x->worker->access_log);
+    return exchange_is_baton(x) && x->fault == FAULT_NONE &&
+           x->params.len > 0 && x->pull.handoff.lo == 0 &&
+           !access_log_is_off(x->worker->access_log);
 }
 
 static void log_once(struct exchange *x)
@@ -313,8 +314,8 @@ static enum release_reason reason_of(const struct exchange *x)
 /* D got a stock handoff: a close too soon would be parsed as no request. */
 static bool must_linger(const struct exchange *x)
 {
-    if (!leg_is_open(&x->decode) || !is_stock(x) || x->params.len == 0 ||
-        x->decode.is_whole) {
+    if (!leg_is_open(&x->decode) || !exchange_is_stock(x) ||
+        x->params.len == 0 || x->decode.is_whole) {
         return false;
     }
     return !leg_is_sent(&x->decode) ||
@@ -324,7 +325,7 @@ static bool must_linger(const struct exchange *x)
 /* P may have a handoff for us on its way. */
 static bool must_harvest(const struct exchange *x)
 {
-    return leg_is_open(&x->prefill) && is_stock(x) &&
+    return leg_is_open(&x->prefill) && exchange_is_stock(x) &&
            leg_is_sent(&x->prefill) && !x->prefill.is_whole &&
            (x->prefill.code == 0 || x->prefill.code == 200);
 }
@@ -338,7 +339,7 @@ static bool must_be_cut(const struct exchange *x)
     const struct worker *const worker = x->worker;
     const size_t limit = (size_t)worker->config->limits.tails;
     const bool is_owed =
-        is_stock(x) && x->params.len > 0 && !attempt_is_spent(x);
+        exchange_is_stock(x) && x->params.len > 0 && !attempt_is_spent(x);
 
     return limit > 0 && worker->tail_count - worker->unsent_count > limit &&
            (must_harvest(x) || must_linger(x) || is_owed ||
@@ -706,7 +707,7 @@ static void first_answer(struct exchange *x)
     learn_tools(x);
     x->ttft_us = bt_clock_us() - x->start_us;
     stats_time(x->worker->metrics, STAT_TTFT, x->ttft_us);
-    if (is_baton(x) && x->handoff.lo != 0) {
+    if (exchange_is_baton(x) && x->handoff.lo != 0) {
         control_handoff_first_token(x->worker->program->control, x->handoff,
                                     x->ttft_us);
     }
