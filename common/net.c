@@ -496,6 +496,24 @@ static const char *listen_text(enum bt_status status)
                                    : bt_status_text(status);
 }
 
+void bt_keep_alive(int fd, int idle_s, int interval_s, int probes)
+{
+    const struct {
+        int level, name, value;
+    } options[] = {
+        {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, idle_s},
+        {IPPROTO_TCP, TCP_KEEPINTVL, interval_s},
+        {IPPROTO_TCP, TCP_KEEPCNT, probes},
+    };
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(options); i++) {
+        /* Fails on a unix socket. */
+        (void)setsockopt(fd, options[i].level, options[i].name,
+                         &options[i].value, sizeof(options[i].value));
+    }
+}
+
 bool bt_accept_is_short(int error)
 {
     return error == EMFILE || error == ENFILE || error == ENOBUFS ||

@@ -93,6 +93,11 @@ struct bt_listening {
 BT_MUST_CHECK enum bt_status bt_listen_all(const char *text,
                                            struct bt_listening *listening_p,
                                            const char **why_p);
+/*
+ * TCP keep-alive; accepted sockets inherit it. A unix socket is left as it is:
+ * its peer cannot vanish.
+ */
+void bt_keep_alive(int fd, int idle_s, int interval_s, int probes);
 /* Does this errno of accept mean that the host lacks something, not a client?
  */
 bool bt_accept_is_short(int error);
