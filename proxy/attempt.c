@@ -758,11 +758,10 @@ static bool prefill_is_to_blame(const struct exchange *x)
  */
 static bool decode_elsewhere(struct exchange *x, enum leg_outcome outcome)
 {
-    const bool is_blameless = prefill_is_to_blame(x);
     const bool may_repeat = exchange_is_baton(x) && wants_prefill(x) &&
                             x->params.len > 0 && !x->is_pulled;
 
-    if (is_blameless) {
+    if (prefill_is_to_blame(x)) {
         x->avoid_count = 0; /* no D is to blame, nor was one before */
         avoid(x, x->prefill_engine);
     } else {
