@@ -133,7 +133,7 @@ bool bt_http_lines_have(struct bt_str lines, struct bt_str name)
         const size_t used = end + 2 < lines.len ? end + 2 : lines.len;
 
         if (end > name.len && lines.ptr[name.len] == ':' &&
-            bt_str_eq_nocase(bt_str_cut(lines, name.len), name)) {
+            bt_str_starts_nocase(lines, name)) {
             return true;
         }
         lines = bt_str_span(lines.ptr + used, lines.len - used);

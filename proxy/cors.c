@@ -105,7 +105,7 @@ void cors_write_answer(const struct cors_conf *cors, const char *origin,
         const size_t end = bt_str_find(fields, BT_STR("\r\n"));
         const struct bt_str line = bt_str_cut(fields, end + 2);
 
-        if (!bt_str_eq_nocase(bt_str_cut(line, own.len), own)) {
+        if (!bt_str_starts_nocase(line, own)) {
             bt_buf_append(out, line);
         }
         fields = bt_str_span(fields.ptr + line.len, fields.len - line.len);
