@@ -134,7 +134,7 @@ bool bt_http_lines_have(struct bt_str lines, struct bt_str name)
             end == NULL ? lines.len : (size_t)(end + 1 - lines.ptr);
 
         if (used > name.len && lines.ptr[name.len] == ':' &&
-            bt_str_eq_nocase(bt_str_cut(lines, name.len), name)) {
+            bt_str_starts_nocase(lines, name)) {
             return true;
         }
         lines = bt_str_span(lines.ptr + used, lines.len - used);

@@ -554,18 +554,12 @@ static void set_no_delay(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-/* These fail on a unix socket, whose peer cannot vanish. */
 static void watch_peer(int fd)
 {
-    static const int on = 1, idle_s = PEER_IDLE_S, interval_s = PEER_INTERVAL_S,
-                     probes = PEER_PROBES;
     static const unsigned silent_ms = PEER_SILENT_MS;
 
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s,
-                     sizeof(interval_s));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+    bt_keep_alive(fd, PEER_IDLE_S, PEER_INTERVAL_S, PEER_PROBES);
+    /* Fails on a unix socket. */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms,
                      sizeof(silent_ms));
 }

@@ -24,16 +24,6 @@ static const struct pool_conf *conf_of(const struct exchange *x)
     return x->pool->conf;
 }
 
-static bool is_stock(const struct exchange *x)
-{
-    return prefill_is_stock(conf_of(x)->connector);
-}
-
-static bool is_baton(const struct exchange *x)
-{
-    return conf_of(x)->connector == CONNECTOR_BATON;
-}
-
 static bool wants_prefill(const struct exchange *x)
 {
     return x->reason == ROUTE_REASON_PD;
@@ -60,13 +50,15 @@ static void take_turns(struct exchange *x)
     }
 }
 
-static enum route_verdict pick(struct exchange *x, const struct engine *prefill,
+/* As if `reason` were the request's: nothing of it changes but its turns. */
+static enum route_verdict pick(struct exchange *x, enum route_reason reason,
+                               const struct engine *prefill,
                                struct route_choice *choice_p)
 {
     take_turns(x);
     const struct route_ask ask = {
         .pool = x->pool,
-        .wants_prefill = wants_prefill(x),
+        .wants_prefill = reason == ROUTE_REASON_PD,
         .prefill = prefill,
         .tokens = x->tokens,
         .prefill_turn = x->prefill_turn,
@@ -142,7 +134,7 @@ static void tell_begin(struct exchange *x)
                            ? name.len
                            : sizeof(begin.request_id) - 1;
 
-    if (!is_baton(x)) {
+    if (!exchange_is_baton(x)) {
         return;
     }
     memcpy(begin.request_id, name.ptr, len);
@@ -202,7 +194,7 @@ static void start_decode(struct exchange *x, bool is_fresh)
     if (x->params.len == 0) {
         x->calls++;
         x->repeats = 0;
-    } else if (is_baton(x)) {
+    } else if (exchange_is_baton(x)) {
         x->repeats += x->decode_has_params ? 1 : 0;
         control_handoff_decode(x->worker->program->control, x->handoff,
                                x->decode_engine);
@@ -251,7 +243,8 @@ static enum fault fault_of(enum route_verdict verdict)
 
 bool attempt_is_spent(const struct exchange *x)
 {
-    return is_stock(x) && x->decode_has_params && leg_is_sent(&x->decode);
+    return exchange_is_stock(x) && x->decode_has_params &&
+           leg_is_sent(&x->decode);
 }
 
 /* May this handoff still go to another D? */
@@ -262,7 +255,7 @@ static bool handoff_is_good(const struct exchange *x)
     if (x->params.len == 0) {
         return false;
     }
-    if (is_stock(x)) {
+    if (exchange_is_stock(x)) {
         return !attempt_is_spent(x) &&
                now - x->params_ms <= prefill_lease_ms(conf_of(x)) / 2;
     }
@@ -296,42 +289,61 @@ static void wait_for_room(struct exchange *x)
     worker_enqueue(x->worker, x);
 }
 
-/* Engines, or a D for the handoff of `prefill`; where one engine is all there
- * is, it serves alone. */
+/* Is there a way, now or when there is room? */
+static bool is_way(enum route_verdict verdict)
+{
+    return verdict == ROUTE_FOUND || verdict == ROUTE_WAIT;
+}
+
+/*
+ * Engines, or a D for the handoff of `prefill`; where one engine is all there
+ * is, it serves alone: reason_p, in the request's reason, then says so.
+ */
 static enum route_verdict choose(struct exchange *x,
                                  const struct engine *prefill,
-                                 struct route_choice *choice_p)
+                                 struct route_choice *choice_p,
+                                 enum route_reason *reason_p)
 {
-    enum route_verdict verdict = pick(x, prefill, choice_p);
+    enum route_verdict verdict = pick(x, x->reason, prefill, choice_p);
 
+    *reason_p = x->reason;
     if (verdict == ROUTE_SAME_ENGINE) {
-        go_alone(x, ROUTE_REASON_SAME_ENGINE);
-        verdict = pick(x, NULL, choice_p);
+        *reason_p = ROUTE_REASON_SAME_ENGINE;
+        verdict = pick(x, *reason_p, NULL, choice_p);
     }
     return verdict;
 }
 
-/* As choose(); a handoff that waited for a D in vain makes place for a new
- * one. */
+/* The choice is taken: is it D alone that was not before? */
+static void take_reason(struct exchange *x, enum route_reason reason)
+{
+    if (reason != x->reason) {
+        go_alone(x, reason);
+    }
+}
+
+/* As choose(), taken; a handoff that waited for a D in vain makes place for a
+ * new one. */
 static enum route_verdict choose_next(struct exchange *x,
                                       struct route_choice *choice_p)
 {
-    enum route_verdict verdict;
+    enum route_verdict verdict = ROUTE_NO_DECODE;
+    enum route_reason reason = x->reason;
 
     if (handoff_is_good(x)) {
-        verdict = choose(x, x->prefill_engine, choice_p);
-        if (verdict == ROUTE_FOUND || verdict == ROUTE_WAIT) {
-            return verdict;
-        }
+        verdict = choose(x, x->prefill_engine, choice_p, &reason);
     }
-    drop_handoff(x);
-    verdict = choose(x, NULL, choice_p);
+    if (!is_way(verdict)) {
+        drop_handoff(x);
+        verdict = choose(x, NULL, choice_p, &reason);
+    }
     if ((verdict == ROUTE_NO_PREFILL || verdict == ROUTE_NO_PAIR) &&
         wants_prefill(x) &&
         conf_of(x)->handoff.on_failure == ON_FAILURE_LOCAL) {
-        go_alone(x, ROUTE_REASON_LOCAL);
-        verdict = pick(x, NULL, choice_p);
+        reason = ROUTE_REASON_LOCAL;
+        verdict = pick(x, reason, NULL, choice_p);
     }
+    take_reason(x, reason);
     return verdict;
 }
 
@@ -374,19 +386,20 @@ static bool take_attempt(struct exchange *x, enum leg_role role)
 /*
  * What follows a failure: other engines (or, with `prefill`, another D for its
  * handoff), at once or when they have room. The leg is closed when there is a
- * way. False: none is left, or no further call is allowed.
+ * way. False: none is left, or no further call is allowed; nothing changed.
  */
 static bool go_on(struct exchange *x, struct leg *leg, enum leg_outcome outcome,
                   const struct engine *prefill)
 {
     struct route_choice choice = {0};
-    const enum route_verdict verdict = choose(x, prefill, &choice);
+    enum route_reason reason;
+    const enum route_verdict verdict = choose(x, prefill, &choice, &reason);
 
-    if ((verdict != ROUTE_FOUND && verdict != ROUTE_WAIT) ||
-        !take_attempt(x, leg->role)) {
+    if (!is_way(verdict) || !take_attempt(x, leg->role)) {
         return false;
     }
     leg_close(leg, outcome);
+    take_reason(x, reason);
     if (verdict == ROUTE_FOUND) {
         start(x, &choice);
         return true;
@@ -398,7 +411,7 @@ static bool go_on(struct exchange *x, struct leg *leg, enum leg_outcome outcome,
     return true;
 }
 
-/* D alone after all, where the operator allows it. */
+/* D alone after all, where the operator allows it. False: nothing changed. */
 static bool go_local(struct exchange *x, enum leg_outcome outcome)
 {
     struct route_choice choice = {0};
@@ -408,15 +421,18 @@ static bool go_local(struct exchange *x, enum leg_outcome outcome)
         x->deaths >= DEATHS_MAX) {
         return false;
     }
+    verdict = pick(x, ROUTE_REASON_LOCAL, NULL, &choice);
+    if (!is_way(verdict)) {
+        return false;
+    }
     leg_close(&x->prefill, outcome);
     go_alone(x, ROUTE_REASON_LOCAL);
-    verdict = pick(x, NULL, &choice);
     if (verdict == ROUTE_FOUND) {
         start(x, &choice);
-    } else if (verdict == ROUTE_WAIT) {
+    } else {
         wait_for_room(x);
     }
-    return verdict == ROUTE_FOUND || verdict == ROUTE_WAIT;
+    return true;
 }
 
 /* Another P. False: none is left, or no further call is allowed. */
@@ -597,8 +613,8 @@ static void decode_after_prefill(struct exchange *x)
     enum route_verdict verdict = ROUTE_FOUND;
 
     if (!engine_is_usable(x->decode_engine)) {
-        verdict =
-            choose(x, wants_prefill(x) ? x->prefill_engine : NULL, &choice);
+        verdict = pick(x, x->reason,
+                       wants_prefill(x) ? x->prefill_engine : NULL, &choice);
         x->decode_engine =
             verdict == ROUTE_FOUND ? choice.decode : x->decode_engine;
     }
@@ -620,7 +636,7 @@ static void prefill_good(struct exchange *x,
     worker_learn_tokens(x->worker, x->pool, x->request.text_bytes,
                         answer->prompt_tokens);
     leg_close(&x->prefill, LEG_OK);
-    if (is_baton(x)) {
+    if (exchange_is_baton(x)) {
         control_handoff_prefilled(x->worker->program->control, x->handoff,
                                   x->prefill_us);
     }
@@ -721,7 +737,7 @@ void attempt_prefill_failed(struct exchange *x,
 /* Did D fail for want of P's blocks? Then P is the one to avoid. */
 static bool prefill_is_to_blame(const struct exchange *x)
 {
-    return is_baton(x) && wants_prefill(x) && x->params.len > 0 &&
+    return exchange_is_baton(x) && wants_prefill(x) && x->params.len > 0 &&
            !x->is_pulled &&
            (x->hold_ended || !engine_is_usable(x->prefill_engine));
 }
@@ -733,11 +749,10 @@ static bool prefill_is_to_blame(const struct exchange *x)
  */
 static bool decode_elsewhere(struct exchange *x, enum leg_outcome outcome)
 {
-    const bool is_blameless = prefill_is_to_blame(x);
-    const bool may_repeat =
-        is_baton(x) && wants_prefill(x) && x->params.len > 0 && !x->is_pulled;
+    const bool may_repeat = exchange_is_baton(x) && wants_prefill(x) &&
+                            x->params.len > 0 && !x->is_pulled;
 
-    if (is_blameless) {
+    if (prefill_is_to_blame(x)) {
         x->avoid_count = 0; /* no D is to blame, nor was one before */
         avoid(x, x->prefill_engine);
     } else {
@@ -947,7 +962,7 @@ static struct engine *release_engine(struct exchange *x,
 
     *result_p = RELEASE_RESULT_NO_DECODE;
     if (x->decode_engine == NULL || !engine_is_usable(x->decode_engine)) {
-        if (pick(x, x->prefill_engine, &choice) != ROUTE_FOUND) {
+        if (pick(x, x->reason, x->prefill_engine, &choice) != ROUTE_FOUND) {
             return NULL;
         }
         x->decode_engine = choice.decode;
@@ -967,8 +982,7 @@ bool attempt_release(struct exchange *x)
     struct engine *engine;
     enum release_result result = RELEASE_RESULT_TOO_LATE;
 
-    if (x->pool == NULL || !is_stock(x) || x->params.len == 0 ||
-        attempt_is_spent(x)) {
+    if (!exchange_is_stock(x) || x->params.len == 0 || attempt_is_spent(x)) {
         return false;
     }
     if (!handoff_is_good(x)) {

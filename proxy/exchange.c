@@ -48,12 +48,12 @@ static const char *const STATE_NAMES[] = {
     [XS_DONE] = "done",
 };
 
-static bool is_baton(const struct exchange *x)
+bool exchange_is_baton(const struct exchange *x)
 {
     return x->pool != NULL && x->pool->conf->connector == CONNECTOR_BATON;
 }
 
-static bool is_stock(const struct exchange *x)
+bool exchange_is_stock(const struct exchange *x)
 {
     return x->pool != NULL && prefill_is_stock(x->pool->conf->connector);
 }
@@ -218,8 +218,9 @@ static void unlink_bucket(struct exchange *x)
  */
 static bool lacks_report(const struct exchange *x)
 {
-    return is_baton(x) && x->fault == FAULT_NONE && x->params.len > 0 &&
-           x->pull.handoff.lo == 0 && !access_log_is_off(x->worker->access_log);
+    return exchange_is_baton(x) && x->fault == FAULT_NONE &&
+           x->params.len > 0 && x->pull.handoff.lo == 0 &&
+           !access_log_is_off(x->worker->access_log);
 }
 
 static void log_once(struct exchange *x)
@@ -314,8 +315,8 @@ static enum release_reason reason_of(const struct exchange *x)
 /* D got a stock handoff: a close too soon would be parsed as no request. */
 static bool must_linger(const struct exchange *x)
 {
-    if (!leg_is_open(&x->decode) || !is_stock(x) || x->params.len == 0 ||
-        x->decode.is_whole) {
+    if (!leg_is_open(&x->decode) || !exchange_is_stock(x) ||
+        x->params.len == 0 || x->decode.is_whole) {
         return false;
     }
     return !leg_is_sent(&x->decode) ||
@@ -325,7 +326,7 @@ static bool must_linger(const struct exchange *x)
 /* P may have a handoff for us on its way. */
 static bool must_harvest(const struct exchange *x)
 {
-    return leg_is_open(&x->prefill) && is_stock(x) &&
+    return leg_is_open(&x->prefill) && exchange_is_stock(x) &&
            leg_is_sent(&x->prefill) && !x->prefill.is_whole &&
            (x->prefill.code == 0 || x->prefill.code == 200);
 }
@@ -339,7 +340,7 @@ static bool must_be_cut(const struct exchange *x)
     const struct worker *const worker = x->worker;
     const size_t limit = (size_t)worker->config->limits.tails;
     const bool is_owed =
-        is_stock(x) && x->params.len > 0 && !attempt_is_spent(x);
+        exchange_is_stock(x) && x->params.len > 0 && !attempt_is_spent(x);
 
     return limit > 0 && worker->tail_count - worker->unsent_count > limit &&
            (must_harvest(x) || must_linger(x) || is_owed ||
@@ -707,7 +708,7 @@ static void first_answer(struct exchange *x)
     learn_tools(x);
     x->ttft_us = bt_clock_us() - x->start_us;
     stats_time(x->worker->metrics, STAT_TTFT, x->ttft_us);
-    if (is_baton(x) && x->handoff.lo != 0) {
+    if (exchange_is_baton(x) && x->handoff.lo != 0) {
         control_handoff_first_token(x->worker->program->control, x->handoff,
                                     x->ttft_us);
     }
@@ -716,8 +717,9 @@ static void first_answer(struct exchange *x)
 static void stream_break(struct exchange *x, enum fault fault, unsigned status)
 {
     x->fault = fault;
+    x->code = x->relay.code;
     relay_break(&x->relay, fault, status);
-    if (x->state != XS_DONE) {
+    if (!x->is_concluded) { /* the client may leave while it is written to */
         exchange_settle(x);
     }
 }
@@ -740,7 +742,6 @@ static void decode_bad(struct exchange *x)
         return;
     }
     leg_close(&x->decode, LEG_BAD_ANSWER);
-    x->code = x->relay.code;
     stream_break(x, is_error ? FAULT_DECODE_FAILED : FAULT_DECODE_BAD,
                  x->relay.error_code);
 }
@@ -758,13 +759,10 @@ static bool take_result(struct exchange *x, enum relay_result result)
         attempt_decode_error(x);
         return false;
     case RELAY_NO_MEMORY:
-        x->fault = FAULT_OVERLOADED;
-        x->code = x->relay.code;
         if (!x->relay.committed) {
             exchange_refuse(x, FAULT_OVERLOADED, 0, (struct bt_str){0});
         } else {
-            relay_break(&x->relay, FAULT_OVERLOADED, 0);
-            exchange_settle(x);
+            stream_break(x, FAULT_OVERLOADED, 0);
         }
         return false;
     case RELAY_CUT:
@@ -773,7 +771,6 @@ static bool take_result(struct exchange *x, enum relay_result result)
             return false;
         }
         leg_close(&x->decode, LEG_LOST);
-        x->code = x->relay.code;
         stream_break(x, FAULT_STREAM_LOST, 0);
         return false;
     case RELAY_ERROR:
@@ -822,14 +819,14 @@ static void decode_whole(struct exchange *x)
     const bool was_committed = x->relay.committed;
     const enum relay_result result = relay_end(&x->relay);
 
+    if (x->is_concluded) {
+        return; /* the client left while it was written to */
+    }
     if (result != RELAY_GO) {
         (void)take_result(x, result);
         return;
     }
     x->code = x->relay.code;
-    if (x->state == XS_DONE) {
-        return;
-    }
     if (!was_committed) {
         first_answer(x);
     }

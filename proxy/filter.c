@@ -134,9 +134,8 @@ static bool is_blank(char byte)
     return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
 }
 
-static bool starts_disagg(struct bt_str name)
+static bool starts_with(struct bt_str name, struct bt_str prefix)
 {
-    const struct bt_str prefix = BT_STR("disagg_");
     struct bt_buf quoted = {0};
     struct bt_buf plain = {0};
     bool starts;
@@ -158,12 +157,11 @@ static bool starts_disagg(struct bt_str name)
 /* `name`, between its quotes, may be the beginning of one that is longer. */
 static bool is_private_name(struct bt_str name)
 {
-    return bt_json_name_is(name, BT_STR("kv_transfer_params")) ||
-           bt_json_name_is(name, BT_STR("ec_transfer_params")) ||
-           bt_json_name_is(name, BT_STR("bootstrap_host")) ||
-           bt_json_name_is(name, BT_STR("bootstrap_port")) ||
-           bt_json_name_is(name, BT_STR("bootstrap_room")) ||
-           starts_disagg(name);
+#define PRIVATE(constant, text) bt_json_name_is(name, BT_STR(text)) ||
+#define PRIVATE_PREFIX(text)    starts_with(name, BT_STR(text)) ||
+    return
+#include "proxy/private.def"
+        false;
 }
 
 /* A kept member's held bytes go out; the first one without its comma. */

@@ -38,12 +38,6 @@ static const struct bt_str SINGLE[] = {
 /* Standing twice they mean nothing and are left out. */
 static const struct bt_str TRACE = NAME("traceparent");
 
-static bool starts_nocase(struct bt_str text, struct bt_str prefix)
-{
-    return text.len >= prefix.len &&
-           bt_str_eq_nocase(bt_str_span(text.ptr, prefix.len), prefix);
-}
-
 static bool is_listed(struct bt_str name, const struct bt_str *list,
                       size_t count)
 {
@@ -57,11 +51,11 @@ static bool is_listed(struct bt_str name, const struct bt_str *list,
 
 static bool has_prefix(struct bt_str name)
 {
-    if (!starts_nocase(name, BT_STR("x-"))) {
+    if (!bt_str_starts_nocase(name, BT_STR("x-"))) {
         return false;
     }
     for (size_t i = 0; i < BT_ARRAY_LEN(DROPPED_PREFIXES); i++) {
-        if (starts_nocase(name, DROPPED_PREFIXES[i])) {
+        if (bt_str_starts_nocase(name, DROPPED_PREFIXES[i])) {
             return true;
         }
     }
@@ -146,9 +140,9 @@ void headers_write_answer(const struct bt_http_head *head, struct bt_buf *out)
         const struct bt_http_field *const field = &head->fields[i];
 
         if (bt_http_field_is_hop(head, field->name) ||
-            starts_nocase(field->name, BT_STR("x-baton-")) ||
+            bt_str_starts_nocase(field->name, BT_STR("x-baton-")) ||
             /* Which pages may read it is this proxy's to say. */
-            starts_nocase(field->name, BT_STR("access-control-")) ||
+            bt_str_starts_nocase(field->name, BT_STR("access-control-")) ||
             bt_str_eq_nocase(field->name, BT_STR("x-request-id"))) {
             continue;
         }

@@ -1,9 +1,9 @@
 /*
  * models: one call per engine, one merged list, ids once.
  *
- *   clients -> desk (a worker's) -> book (the program's: the list, for a
- * second) |                   ^
- *                 +-> asks[] (one per engine) by the one desk whose turn it is
+ *   clients -> desk (a worker's) -> book (the program's: the list, 1 s long)
+ *                  |                  ^
+ *                  +--> asks[], one per engine, of the desk whose turn it is
  *
  * Whoever asks while a round of calls runs, on any worker, waits for its end.
  * A call counts among the engine's calls in flight; an engine that is full is
@@ -232,16 +232,21 @@ static void answer(struct models *models, enum fault fault, struct bt_str list)
 
 /* --- a round of calls --- */
 
+static void close_call(struct ask *ask)
+{
+    if (ask->call != NULL) {
+        bt_http_call_close(&ask->call);
+        atomic_fetch_sub(&ask->engine->in_flight, 1);
+        worker_has_room(ask->desk->worker);
+    }
+}
+
 static void close_asks(struct desk *desk)
 {
     for (size_t i = 0; i < desk->ask_count; i++) {
         struct ask *const ask = &desk->asks[i];
 
-        if (ask->call != NULL) {
-            bt_http_call_close(&ask->call);
-            atomic_fetch_sub(&ask->engine->in_flight, 1);
-            worker_has_room(desk->worker);
-        }
+        close_call(ask);
         bt_buf_fini(&ask->head);
         bt_buf_fini(&ask->answer);
     }
@@ -306,9 +311,7 @@ static void ask_over(struct ask *ask, bool is_good)
     struct desk *const desk = ask->desk;
 
     ask->state = is_good ? ASK_GOOD : ASK_FAILED;
-    bt_http_call_close(&ask->call);
-    atomic_fetch_sub(&ask->engine->in_flight, 1);
-    worker_has_room(desk->worker);
+    close_call(ask);
     desk->open_count--;
     if (desk->open_count == 0) {
         /* Never from inside a call: the timer fires at once. */

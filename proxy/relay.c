@@ -226,8 +226,10 @@ static bool is_error_event(struct relay *relay, struct bt_str event)
     }
     bt_buf_clear(&relay->text);
     (void)filter_text(data, relay->cached, &relay->text);
-    relay->error =
-        relay->text.failed ? (struct bt_str){0} : bt_buf_str(&relay->text);
+    relay->error = (struct bt_str){0};
+    if (!relay->text.failed) {
+        relay->error = bt_buf_str(&relay->text);
+    }
     return true;
 }
 

@@ -1137,6 +1137,40 @@ START_TEST(the_only_engines_429_is_passed_on_as_it_is)
 }
 END_TEST
 
+/* P's 429, where D alone is all that is left and may not be asked. */
+START_TEST(a_busy_prefill_that_cannot_be_left_stays_the_one_that_is_asked)
+{
+    for (size_t i = 0; i < PER_SIDE; i++) {
+        engine_at(ENGINE_PREFILL, i)->twin = engine_at(ENGINE_DECODE, i);
+        engine_at(ENGINE_DECODE, i)->twin = engine_at(ENGINE_PREFILL, i);
+    }
+    config.retry.attempts = 0;
+    start();
+    on_head(&x->prefill, 429, "a/b");
+    ck_assert_int_eq(x->reason, ROUTE_REASON_PD);
+    on_failed(&x->prefill, false, false);
+    ck_assert_uint_eq(fake.code, 502);
+    ck_assert_int_eq(x->fault, FAULT_PREFILL_FAILED);
+}
+END_TEST
+
+START_TEST(a_busy_prefill_is_heard_out_when_decode_cannot_serve_alone_either)
+{
+    pool_conf.handoff.on_failure = ON_FAILURE_LOCAL;
+    use_baton();
+    start();
+    for (size_t i = 0; i < PER_SIDE; i++) {
+        atomic_store(&engine_at(ENGINE_DECODE, i)->is_linked, false);
+    }
+    on_head(&x->prefill, 429, "a/b");
+    ck_assert(leg_is_open(&x->prefill));
+    on_body(&x->prefill, "busy");
+    on_end(&x->prefill);
+    ck_assert_uint_eq(fake.code, 429);
+    ck_assert(bt_str_eq(bt_buf_str(&fake.body), BT_STR("busy")));
+}
+END_TEST
+
 START_TEST(a_baton_handoff_moves_while_its_hold_lives)
 {
     const struct engine *first;
@@ -1878,6 +1912,8 @@ HARNESS_MAIN_WITH(
     a_second_attempt_knows_nothing_of_the_first_ones_pull,
     time_in_the_queue_is_a_duration_however_it_ends,
     the_only_engines_429_is_passed_on_as_it_is,
+    a_busy_prefill_that_cannot_be_left_stays_the_one_that_is_asked,
+    a_busy_prefill_is_heard_out_when_decode_cannot_serve_alone_either,
     a_baton_handoff_moves_while_its_hold_lives,
     a_baton_handoff_whose_hold_ended_is_made_anew,
     a_pull_that_blames_prefill_clears_the_decode_engine,
