@@ -241,6 +241,17 @@ def test_the_list_of_models_costs_one_round_of_calls_for_all_who_ask(stock):
     c.eventually(lambda: one.proxy.get("/v1/models")[0] == 200, 0.9, "an error is not told for long")
 
 
+def test_thousands_of_models_at_each_engine_are_merged_at_once(stock):
+    one = stock(prefill=0, decode=4, connector="none", proxy_flags=ONE_WORKER)
+    for i, e in enumerate(one.decode):
+        models = [{"id": "adapter-%d" % n, "root": "/models/adapter-%d" % n, "of": i} for n in range(i, 3000 + i)]
+        e.on_get = lambda request, models=models: request.whole({"object": "list", "data": models})
+    before = one.proxy.cpu_seconds()
+    status, body, _ = one.proxy.get("/v1/models")
+    assert status == 200 and [(m["id"], m["of"]) for m in body["data"]] == [("adapter-%d" % n, max(0, n - 2999)) for n in range(3003)]
+    assert one.proxy.cpu_seconds() - before < c.PATIENCE
+
+
 def test_who_asks_for_models_takes_a_place_like_any_request(stock):
     one = stock(prefill=0, connector="none", proxy_flags=[*ONE_WORKER, *flags(limits__in_flight=2)])
     models = Models(one.d, "a")
