@@ -100,6 +100,12 @@ struct bt_listening {
 BT_MUST_CHECK enum bt_status bt_listen_all(const char *text,
                                            struct bt_listening *listening_p,
                                            const char **why_p);
+/*
+ * Takes away the file of a unix socket; any other address is left alone. To be
+ * called while the socket still listens: from then on the next program may
+ * have a socket of its own there.
+ */
+void bt_listen_withdraw(const struct bt_addr *addr);
 /* The address that fd is bound to. */
 BT_MUST_CHECK enum bt_status bt_addr_of_fd(int fd, struct bt_addr *addr_p);
 

@@ -119,6 +119,35 @@ def test_a_proxy_that_is_told_to_stop_ends_what_it_has_begun(stock):
         assert one.proxy.process.wait(10 * c.PATIENCE) == 0
 
 
+def test_the_next_proxy_keeps_the_unix_socket_of_one_that_is_still_stopping(stock, tmp_path):
+    path, admin = tmp_path / "s", tmp_path / "admin"
+    one = stock(start=False, prefill=0, connector="none", proxy_flags=["--listen", "unix:%s" % path])
+    go = threading.Event()
+    one.d.script = lambda request: (go.wait(20), stub.decode_answer(request))
+
+    def connected():
+        s = socket.socket(socket.AF_UNIX)
+        s.settimeout(20 * c.PATIENCE)
+        s.connect(str(path))
+        return s
+    old, new = (one.add(c.Proxy(one, one.proxy_flags)) for _ in range(2))
+    old.argv[old.argv.index("--admin") + 1] = "unix:%s" % admin
+    old.start().wait_ready()
+    with connected() as busy:
+        busy.sendall(post())
+        c.eventually(lambda: one.d.seen, 5, "the request is at the engine")
+        old.signal(signal.SIGTERM)
+        c.eventually(lambda: not path.exists(), 5, "the old one gives its socket up")
+        new.start().wait_ready()
+        go.set()
+        assert codes(read_answers(busy, 1)) == [200]
+    assert old.process.wait(10 * c.PATIENCE) == 0 and not admin.exists()
+    with connected() as s:
+        s.sendall(NEXT)
+        assert codes(read_answers(s, 1)) == [200]
+    assert new.term() == 0 and not path.exists()
+
+
 BODY = json.dumps(stub.completion()).encode()
 LENGTH = b"Content-Type: application/json\r\nContent-Length: %d\r\n" % len(BODY)
 EVENT = b'data: {"choices":[{"text":"\xf0\x9f\x98\x80"}]}\r\n\r\n'
