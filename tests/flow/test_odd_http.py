@@ -38,6 +38,7 @@ CLIENTS = {
     "much header": (post(more="Cookie: %s\r\n" % ("c" * 30000)), [200], True),
     "too much header": (post(more="Cookie: %s\r\n" % ("c" * 40000)), [431], False),
     "Expect, body at once": (post(more="Expect: 100-continue\r\n"), [200], True),
+    "Expect, HTTP/1.0": (post(version="1.0", host="", more="Expect: 100-continue\r\n"), [200], False),
     "Expect, no body": (post(b"", more="Expect: 100-continue\r\n"), [400], True),
     "TE": (post(more="TE: trailers\r\nConnection: TE\r\n"), [200], True),
     "no content type": (post().replace(b"Content-Type: application/json\r\n", b""), [200], True),
