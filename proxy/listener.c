@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "proxy/client.h"
+#include "proxy/fault.h"
 #include "proxy/quota.h"
 
 #include <errno.h>
@@ -29,22 +30,29 @@ struct listener {
     int spare_fd;
 };
 
-static const char BUSY[] =
-    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-    "Retry-After: 1\r\nConnection: close\r\nContent-Length: 85\r\n\r\n"
-    "{\"error\":{\"message\":\"too many connections\",\"type\":\"overloaded_"
-    "error\",\"code\":\"busy\"}}\n";
-static const char GREEDY[] =
-    "HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\n"
-    "Retry-After: 1\r\nConnection: close\r\nContent-Length: 109\r\n\r\n"
-    "{\"error\":{\"message\":\"too many connections of this address\","
-    "\"type\":\"rate_limit_error\",\"code\":\"client_limit\"}}\n";
-
+/* In the shape of all errors: a client's library reads this one too. */
 static void turn_away(struct listener *listener, int fd, enum shortage why)
 {
+    const enum fault fault =
+        why == SHORTAGE_ADDRESS ? FAULT_CLIENT_LIMIT : FAULT_CONNECTIONS;
+    struct bt_buf answer = {0};
+    struct bt_buf body = {0};
+
     stats_count(listener->worker->metrics, STAT_TURNED_AWAY, why);
-    bt_http_turn_away(fd, why == SHORTAGE_ADDRESS ? bt_str_of(GREEDY)
-                                                  : bt_str_of(BUSY));
+    fault_write(&body, fault, 0, (struct bt_str){0});
+    bt_http_write_status(&answer, fault_status(fault));
+    bt_buf_printf(&answer,
+                  "Content-Type: application/json\r\nRetry-After: 1\r\n"
+                  "Connection: close\r\nContent-Length: %zu\r\n\r\n",
+                  body.len);
+    bt_buf_append(&answer, bt_buf_str(&body));
+    if (answer.failed || body.failed) {
+        (void)close(fd);
+    } else {
+        bt_http_turn_away(fd, bt_buf_str(&answer));
+    }
+    bt_buf_fini(&answer);
+    bt_buf_fini(&body);
 }
 
 /* An idle connection gives way; false: there is none. */

@@ -114,7 +114,10 @@ def test_idle_connections_give_way_the_one_idle_longest_first(none):
         with connect(one.proxy.port, HEAD + b"Content-Length: 20000\r\n\r\n") as s:
             with contextlib.suppress(ConnectionError):
                 s.sendall(b"x" * 20000)
-            assert answer(s).startswith(b"HTTP/1.1 503 ")
+            head, _, body = answer(s).partition(b"\r\n\r\n")
+            error = json.loads(body)["error"]
+            assert head.startswith(b"HTTP/1.1 503 ") and set(error) == {"message", "type", "param", "code", "status"}
+            assert (error["code"], error["status"]) == ("too_many_connections", 503)
     assert one.proxy.metric("baton_connections_refused_total", reason="connections") == 10
     for s in kept + new + busy:
         s.close()
@@ -126,7 +129,7 @@ def test_one_address_has_its_limits_where_they_are_set(none):
     assert all(answer(s).startswith(b"HTTP/1.1 200 ") for s in held)
     with connect(one.proxy.port, HEALTH) as s:
         refused = answer(s)
-    assert refused.startswith(b"HTTP/1.1 429 ") and b"Retry-After: 1" in refused
+    assert refused.startswith(b"HTTP/1.1 429 ") and b"Retry-After: 1" in refused and b'"code":"client_limit","status":429' in refused
     with socket.create_connection(("127.0.0.1", one.proxy.port), 20, ("127.0.0.2", 0)) as other:
         other.sendall(ASK)
         assert answer(other).startswith(b"HTTP/1.1 200 ")
