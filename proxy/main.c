@@ -30,6 +30,7 @@ int main(int argc, char **argv)
     }
     bt_log_set_level((enum bt_log_level)config->log.level);
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a log at its limit is a full disk */
     if (program_open(config, &run) == BT_OK) {
         is_good = program_run(run);
     }

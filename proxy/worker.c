@@ -523,6 +523,7 @@ static enum bt_status build(struct worker *worker)
     }
     if (status == BT_OK) {
         status = access_log_open(worker->loop, worker->program->access_fd,
+                                 &worker->program->access_is_torn,
                                  worker->metrics, &worker->access_log);
     }
     return status == BT_OK ? open_pool(worker) : status;
