@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define ACCEPTS_PER_TURN 64
+#define LAST_TURNS       64 /* more than the kernel lets wait */
 #define PAUSE_MS         50
 
 struct listener {
@@ -124,10 +125,9 @@ static bool is_shortage(int error)
            error == ENOMEM;
 }
 
-static void on_readable(void *owner)
+/* Accepts those who wait, so many at once; false: nobody waits any more. */
+static bool accept_some(struct listener *listener)
 {
-    struct listener *const listener = owner;
-
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
         struct bt_addr peer = {.len = sizeof(peer.sa)};
         const int fd =
@@ -139,12 +139,18 @@ static void on_readable(void *owner)
         } else if (is_shortage(errno)) {
             if (!make_room(listener)) {
                 use_spare(listener);
-                return;
+                return false;
             }
         } else if (errno != ECONNABORTED && errno != EINTR) {
-            return;
+            return false;
         }
     }
+    return true;
+}
+
+static void on_readable(void *owner)
+{
+    (void)accept_some(owner);
 }
 
 static void on_due(struct bt_timer *timer)
@@ -200,6 +206,18 @@ enum bt_status listener_open(struct worker *worker, int fd)
     listener->next = worker->listeners;
     worker->listeners = listener;
     return BT_OK;
+}
+
+void listener_take_waiting(struct worker *worker)
+{
+    for (struct listener *listener = worker->listeners; listener != NULL;
+         listener = listener->next) {
+        int turns = LAST_TURNS;
+
+        while (turns > 0 && accept_some(listener)) {
+            turns--;
+        }
+    }
 }
 
 void listener_close_all(struct worker *worker)

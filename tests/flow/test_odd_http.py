@@ -120,6 +120,26 @@ def test_a_proxy_that_is_told_to_stop_ends_what_it_has_begun(stock):
         assert one.proxy.process.wait(10 * c.PATIENCE) == 0
 
 
+def test_who_has_connected_before_a_proxy_stops_is_served(stock):
+    one = stock(prefill=0, connector="none", proxy_flags=ONE_WORKER)
+    with contextlib.ExitStack() as held:
+        def connected():
+            return held.enter_context(socket.create_connection(("127.0.0.1", one.proxy.port), 20 * c.PATIENCE))
+        silent, mute = connected(), connected()
+        c.eventually(lambda: one.proxy.metric("baton_client_connections") == 2, 5, "both are accepted")
+        one.proxy.pause()
+        waiting = [connected() for _ in range(300)]  # more than are accepted in one turn
+        for s in waiting:
+            s.sendall(post())
+        one.proxy.signal(signal.SIGTERM)
+        one.proxy.resume()
+        silent.sendall(NEXT)
+        for s in [silent, *waiting]:
+            assert codes(read_answers(s, 1)) == [200] and s.recv(1) == b""
+        assert mute.recv(1) == b""
+    assert one.proxy.process.wait(10 * c.PATIENCE) == 0
+
+
 def test_the_next_proxy_keeps_the_unix_socket_of_one_that_is_still_stopping(stock, tmp_path):
     path, admin = tmp_path / "s", tmp_path / "admin"
     one = stock(start=False, prefill=0, connector="none", proxy_flags=["--listen", "unix:%s" % path])
