@@ -112,6 +112,18 @@ def test_signals_meant_for_other_servers_end_nothing(bare_proxy):
     asks(proxy)
 
 
+def test_signals_that_come_before_the_proxy_is_ready_end_nothing(bare_proxy, tmp_path):
+    fifo = tmp_path / "config"
+    os.mkfifo(fifo)
+    proxy = bare_proxy.proxy
+    proxy.argv += ["--config", str(fifo)]
+    proxy.start()
+    with open(fifo, "w"):  # from here on the program reads
+        for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE):
+            proxy.signal(number)
+    asks(proxy.wait_ready())
+
+
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1])
 def test_renamed_logs_are_opened_anew_and_no_line_is_lost(bare_proxy, tmp_path, number):
     access, old, program = tmp_path / "access", tmp_path / "access.1", tmp_path / "program"
