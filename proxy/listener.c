@@ -96,24 +96,22 @@ static bool is_full(const struct worker *worker)
     return limit > 0 && worker->client_count >= limit;
 }
 
+/* The address's own limit comes first: nobody gives way to who is beyond it. */
 static void admit(struct listener *listener, int fd, const struct bt_addr *peer)
 {
     struct worker *const worker = listener->worker;
     struct quotas *const quotas = worker->program->quotas;
     struct quota *quota = NULL;
-    enum bt_status status = BT_OK;
+    const enum bt_status status =
+        quotas == NULL ? BT_OK : quota_enter(quotas, peer, &quota);
 
-    if (is_full(worker) && !make_room(listener)) {
-        turn_away(listener, fd, SHORTAGE_CONNECTIONS);
-        return;
-    }
-    if (quotas != NULL) {
-        status = quota_enter(quotas, peer, &quota);
-    }
     if (status == BT_ERR_LIMIT) {
         turn_away(listener, fd, SHORTAGE_ADDRESS);
     } else if (status != BT_OK) {
         (void)close(fd);
+    } else if (is_full(worker) && !make_room(listener)) {
+        quota_leave(quota);
+        turn_away(listener, fd, SHORTAGE_CONNECTIONS);
     } else {
         client_open(worker, fd, quota);
     }

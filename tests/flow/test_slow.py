@@ -147,6 +147,26 @@ def test_one_address_has_its_limits_where_they_are_set(none):
         s.close()
 
 
+def test_nobody_gives_way_to_an_address_that_has_too_many(none):
+    one = none("--listen", "127.0.0.1:0", limits__connections=4, limits__client_connections=2)
+    with contextlib.ExitStack() as held:
+        def idle(address):
+            s = held.enter_context(socket.create_connection(("127.0.0.1", one.proxy.port), 20 * c.PATIENCE, (address, 0)))
+            s.sendall(HEALTH)
+            assert answer(s).startswith(b"HTTP/1.1 200 ")
+            return s
+        others = [idle(address) for address in ("127.0.0.2", "127.0.0.2", "127.0.0.1", "127.0.0.1")]
+        for _ in range(4):
+            with connect(one.proxy.port, HEALTH) as s:
+                assert answer(s).startswith(b"HTTP/1.1 429 ")
+        assert one.proxy.metric("baton_idle_connections_closed_total") == 0
+        for s in others:
+            s.sendall(HEALTH)
+            assert answer(s).startswith(b"HTTP/1.1 200 ")
+        idle("127.0.0.3")
+        assert one.proxy.metric("baton_idle_connections_closed_total") == 1
+
+
 def test_admin_clients_that_do_not_read_keep_neither_links_nor_other_admin_clients_waiting(clusters):
     one = clusters(proxy_flags=flags(agents__ping="100ms", agents__dead="1s"))
     with contextlib.ExitStack() as held:
