@@ -42,6 +42,8 @@ static void turn_away(struct listener *listener, int fd, enum shortage why)
     stats_count(listener->worker->metrics, STAT_TURNED_AWAY, why);
     fault_write(&body, fault, 0, (struct bt_str){0});
     bt_http_write_status(&answer, fault_status(fault));
+    bt_http_write_field(&answer, BT_STR("Date"),
+                        bt_str_of(bt_loop_date(listener->worker->loop)));
     bt_buf_printf(&answer,
                   "Content-Type: application/json\r\nRetry-After: 1\r\n"
                   "Connection: close\r\nContent-Length: %zu\r\n\r\n",

@@ -129,7 +129,7 @@ def test_one_address_has_its_limits_where_they_are_set(none):
     assert all(answer(s).startswith(b"HTTP/1.1 200 ") for s in held)
     with connect(one.proxy.port, HEALTH) as s:
         refused = answer(s)
-    assert refused.startswith(b"HTTP/1.1 429 ") and b"Retry-After: 1" in refused and b'"code":"client_limit","status":429' in refused
+    assert refused.startswith(b"HTTP/1.1 429 ") and b"Retry-After: 1" in refused and b"\r\nDate: " in refused and b'"code":"client_limit","status":429' in refused
     with socket.create_connection(("127.0.0.1", one.proxy.port), 20, ("127.0.0.2", 0)) as other:
         other.sendall(ASK)
         assert answer(other).startswith(b"HTTP/1.1 200 ")
