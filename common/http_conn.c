@@ -21,6 +21,8 @@
 #define BODY_IOV     16
 /* Pipelined requests that one connection gets in one turn: others wait too. */
 #define REQUESTS_A_TURN 8
+/* For the first request of a connection that was opened just before the end. */
+#define FIRST_MS 1000
 /* Idle connections that are looked at for one that may give way. */
 #define GIVE_WAY_TRIES 16
 
@@ -87,6 +89,7 @@ struct bt_http_conn {
     bool is_listed;   /* among the idle */
     bool is_stuck;    /* the peer took nothing for too long */
     bool is_feeding;  /* inside the parser */
+    bool has_asked;   /* once at least */
     bool is_finished; /* no further request */
     bool is_eof;      /* the client's FIN was seen */
     bool ends;        /* the connection ends with this answer */
@@ -182,7 +185,9 @@ static uint64_t read_deadline(const struct bt_http_conn *conn, uint64_t now_ms)
 
     switch (conn->request) {
     case REQUEST_IDLE:
-        return later_of(conn->idle_since_ms, conn->options->keep_alive_ms);
+        return later_of(conn->idle_since_ms,
+                        conn->is_finished ? FIRST_MS
+                                          : conn->options->keep_alive_ms);
     case REQUEST_HEAD:
         return later_of(conn->head_since_ms, conn->options->head_timeout_ms);
     case REQUEST_BODY:
@@ -310,6 +315,7 @@ static bool on_parsed_head(void *owner, const struct bt_http_head *head)
     conn->keeps_alive = head->keep_alive;
     conn->expects_continue = head->expects_continue && conn->has_body;
     conn->ends = !head->keep_alive || conn->is_finished;
+    conn->has_asked = true;
     conn->request = REQUEST_HELD;
     conn->events->on_head(conn->owner, head);
     if (conn->is_closed) {
@@ -1116,10 +1122,16 @@ void bt_http_conn_finish(struct bt_http_conn *conn)
     }
     conn->is_finished = true;
     conn->ends = true;
-    if (conn->request == REQUEST_IDLE && conn->answer == ANSWER_NONE &&
-        !bt_stream_is_readable(conn->stream)) {
+    if (!bt_http_conn_is_idle(conn) || bt_stream_is_readable(conn->stream)) {
+        return;
+    }
+    if (conn->has_asked) {
         conn->must_close = true;
         bt_loop_defer(conn->loop, &conn->later);
+    } else {
+        /* Its request is on the way: its client would not ask again. */
+        conn->idle_since_ms = bt_loop_now_ms(conn->loop);
+        conn_rearm(conn);
     }
 }
 

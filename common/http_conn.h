@@ -144,7 +144,10 @@ bool bt_http_idle_give_way(struct bt_http_idle *idle);
  */
 void bt_http_turn_away(int fd, struct bt_str answer);
 
-/* No further request after the current one (drain); an idle one is closed. */
+/*
+ * No further request after the current one (drain). An idle connection is
+ * closed; one that has not asked anything yet has a second for it.
+ */
 void bt_http_conn_finish(struct bt_http_conn *conn);
 bool bt_http_conn_is_idle(const struct bt_http_conn *conn);
 /* Was it ended because the peer took nothing for write_timeout_ms? */

@@ -486,6 +486,16 @@ enum bt_status bt_listen_share(int fd)
                : BT_ERR_SYSTEM;
 }
 
+void bt_listen_withdraw(const struct bt_addr *addr)
+{
+    const struct sockaddr_un *un =
+        (const struct sockaddr_un *)(const void *)&addr->sa;
+
+    if (addr->sa.ss_family == AF_UNIX) {
+        (void)unlink(un->sun_path);
+    }
+}
+
 /* Why bt_listen failed, from its status and errno. */
 static const char *listen_text(enum bt_status status)
 {

@@ -94,6 +94,12 @@ BT_MUST_CHECK enum bt_status bt_listen_all(const char *text,
                                            struct bt_listening *listening_p,
                                            const char **why_p);
 /*
+ * Takes away the file of a unix socket; any other address is left alone. To be
+ * called while the socket still listens: from then on the next program may
+ * have a socket of its own there.
+ */
+void bt_listen_withdraw(const struct bt_addr *addr);
+/*
  * TCP keep-alive; accepted sockets inherit it. A unix socket is left as it is:
  * its peer cannot vanish.
  */

@@ -4,8 +4,9 @@
  *   pipe     opened anew, non-blocking, for the flag belongs to whoever shares
  *            stdout with us; pieces of whole lines up to PIPE_BUF, which the
  *            kernel takes whole or not at all: workers share the pipe
- *   socket   sent with MSG_DONTWAIT
- *   file     appended
+ *   socket   the same pieces, sent with MSG_DONTWAIT
+ *   file     appended; where a full disk took half a line, the next one to be
+ *            written, by any worker, begins a new line
  */
 #include "proxy/access_log.h"
 
@@ -28,6 +29,7 @@ struct access_log {
     struct bt_loop *loop;
     struct bt_metrics *metrics;
     int fd;
+    atomic_bool *is_torn; /* the file ends within a line */
     bool is_pipe;
     bool is_socket;
     bool is_due; /* a flush is buried for the end of this turn */
@@ -75,7 +77,7 @@ enum bt_status access_log_target(const char *text, int *fd_p)
 }
 
 enum bt_status access_log_open(struct bt_loop *loop, int fd,
-                               struct bt_metrics *metrics,
+                               atomic_bool *is_torn, struct bt_metrics *metrics,
                                struct access_log **log_p)
 {
     struct access_log *const log = calloc(1, sizeof(*log));
@@ -87,6 +89,7 @@ enum bt_status access_log_open(struct bt_loop *loop, int fd,
     log->loop = loop;
     log->metrics = metrics;
     log->fd = fd;
+    log->is_torn = is_torn;
     if (fd >= 0 && fstat(fd, &info) == 0) {
         log->is_pipe = S_ISFIFO(info.st_mode);
         log->is_socket = S_ISSOCK(info.st_mode);
@@ -100,7 +103,8 @@ bool access_log_is_off(const struct access_log *log)
     return log->fd < 0;
 }
 
-/* Whole lines that a pipe takes at once; a longer one is a piece by itself. */
+/* Whole lines that a pipe or a socket takes at once; a longer one is a piece by
+ * itself. */
 static size_t piece_of(struct bt_str text)
 {
     const char *end;
@@ -118,7 +122,8 @@ static size_t piece_of(struct bt_str text)
 static ssize_t write_some(const struct access_log *log, struct bt_str text)
 {
     if (log->is_socket) {
-        return send(log->fd, text.ptr, text.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        return send(log->fd, text.ptr, piece_of(text),
+                    MSG_DONTWAIT | MSG_NOSIGNAL);
     }
     return write(log->fd, text.ptr, log->is_pipe ? piece_of(text) : text.len);
 }
@@ -135,10 +140,30 @@ static void drop_lines(struct access_log *log)
     stats_add(log->metrics, STAT_LOG_DROPPED, count);
 }
 
+/* Ends the line that a full disk cut. False: it is full still. */
+static bool mend_torn(const struct access_log *log)
+{
+    if (!atomic_load_explicit(log->is_torn, memory_order_relaxed) ||
+        !atomic_exchange(log->is_torn, false)) {
+        return true;
+    }
+    if (write(log->fd, "\n", 1) == 1) {
+        return true;
+    }
+    atomic_store(log->is_torn, true);
+    return false;
+}
+
 static void write_lines(struct access_log *log)
 {
+    bool is_inside = false; /* a line */
+
+    if (log->lines.len > 0 && !mend_torn(log)) {
+        drop_lines(log);
+    }
     while (log->lines.len > 0) {
-        const ssize_t done = write_some(log, bt_buf_str(&log->lines));
+        const struct bt_str text = bt_buf_str(&log->lines);
+        const ssize_t done = write_some(log, text);
 
         if (done < 0 && errno == EINTR) {
             continue;
@@ -147,9 +172,13 @@ static void write_lines(struct access_log *log)
             return; /* kept for the next turn that has a line */
         }
         if (done <= 0) {
+            if (is_inside) {
+                atomic_store(log->is_torn, true);
+            }
             drop_lines(log);
             return;
         }
+        is_inside = text.ptr[done - 1] != '\n';
         bt_buf_consume(&log->lines, (size_t)done);
     }
 }

@@ -11,6 +11,8 @@
 #include "common/str.h"
 #include "proxy/fault.h"
 
+#include <stdatomic.h>
+
 struct access_log;
 struct exchange;
 
@@ -20,8 +22,12 @@ struct exchange;
  */
 BT_MUST_CHECK enum bt_status access_log_target(const char *text, int *fd_p);
 
-/* A worker's writer to fd (borrowed; -1: writes nothing). */
+/*
+ * A worker's writer to fd (borrowed; -1: writes nothing). All writers to one
+ * fd share is_torn, false at first.
+ */
 BT_MUST_CHECK enum bt_status access_log_open(struct bt_loop *loop, int fd,
+                                             atomic_bool *is_torn,
                                              struct bt_metrics *metrics,
                                              struct access_log **log_p);
 /* Writes what is left. The loop must still be there. */

@@ -34,9 +34,6 @@ static bool digest_of(struct bt_str text, unsigned char digest[DIGEST_BYTES])
 
 static enum bt_status add_key(struct auth *auth, struct bt_str key)
 {
-    if (auth->count == KEYS_MAX) {
-        return BT_ERR_LIMIT;
-    }
     if (auth->count == auth->cap) {
         const size_t cap = auth->cap == 0 ? 16 : auth->cap * 2;
         void *const grown =
@@ -157,6 +154,12 @@ static enum bt_status add_line(struct auth *auth, const struct key_file *keys,
         return BT_OK;
     }
     status = check_key(keys, line);
+    if (status == BT_OK && auth->count == KEYS_MAX) {
+        bt_log(BT_LOG_ERROR, keys->path,
+               "line %u: more than %d keys; so many at most would be right",
+               keys->number, KEYS_MAX);
+        return BT_ERR_LIMIT;
+    }
     return status == BT_OK ? add_key(auth, line) : status;
 }
 

@@ -391,7 +391,8 @@ static bool check_head(struct client *client, const struct bt_http_head *head,
                                      BT_STR("WWW-Authenticate: Bearer\r\n")});
         return true;
     }
-    if (!head->expects_continue &&
+    /* HTTP/1.0 has no expectations (RFC 9110, 10.1.1). */
+    if (head->minor > 0 && !head->expects_continue &&
         bt_http_field_find(head, BT_STR("expect")) != NULL) {
         refuse_plain(client, head, FAULT_EXPECTATION);
         return true;

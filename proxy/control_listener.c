@@ -104,7 +104,12 @@ void control_listener_close(struct control_listener *listener)
     }
     bt_timer_clear(&listener->rest);
     for (size_t i = 0; i < listener->count; i++) {
+        struct bt_addr addr;
+
         bt_watch_close(&listener->sockets[i].watch);
+        if (bt_addr_of_fd(listener->sockets[i].fd, &addr) == BT_OK) {
+            bt_listen_withdraw(&addr);
+        }
         close(listener->sockets[i].fd);
     }
     listener->count = 0;

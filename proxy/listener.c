@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "proxy/client.h"
+#include "proxy/fault.h"
 #include "proxy/quota.h"
 
 #include <errno.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #define ACCEPTS_PER_TURN 64
+#define LAST_TURNS       64 /* more than the kernel lets wait */
 #define PAUSE_MS         50
 
 /* Accepted sockets inherit it: a client that vanished, without a word of its
@@ -33,22 +35,31 @@ struct listener {
     int spare_fd;
 };
 
-static const char BUSY[] =
-    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-    "Retry-After: 1\r\nConnection: close\r\nContent-Length: 85\r\n\r\n"
-    "{\"error\":{\"message\":\"too many connections\",\"type\":\"overloaded_"
-    "error\",\"code\":\"busy\"}}\n";
-static const char GREEDY[] =
-    "HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\n"
-    "Retry-After: 1\r\nConnection: close\r\nContent-Length: 109\r\n\r\n"
-    "{\"error\":{\"message\":\"too many connections of this address\","
-    "\"type\":\"rate_limit_error\",\"code\":\"client_limit\"}}\n";
-
+/* In the shape of all errors: a client's library reads this one too. */
 static void turn_away(struct listener *listener, int fd, enum shortage why)
 {
+    const enum fault fault =
+        why == SHORTAGE_ADDRESS ? FAULT_CLIENT_LIMIT : FAULT_CONNECTIONS;
+    struct bt_buf answer = {0};
+    struct bt_buf body = {0};
+
     stats_count(listener->worker->metrics, STAT_TURNED_AWAY, why);
-    bt_http_turn_away(fd, why == SHORTAGE_ADDRESS ? bt_str_of(GREEDY)
-                                                  : bt_str_of(BUSY));
+    fault_write(&body, fault, 0, (struct bt_str){0});
+    bt_http_write_status(&answer, fault_status(fault));
+    bt_http_write_field(&answer, BT_STR("Date"),
+                        bt_str_of(bt_loop_date(listener->worker->loop)));
+    bt_buf_printf(&answer,
+                  "Content-Type: application/json\r\nRetry-After: 1\r\n"
+                  "Connection: close\r\nContent-Length: %zu\r\n\r\n",
+                  body.len);
+    bt_buf_append(&answer, bt_buf_str(&body));
+    if (answer.failed || body.failed) {
+        (void)close(fd);
+    } else {
+        bt_http_turn_away(fd, bt_buf_str(&answer));
+    }
+    bt_buf_fini(&answer);
+    bt_buf_fini(&body);
 }
 
 /* An idle connection gives way; false: there is none. */
@@ -91,33 +102,30 @@ static bool is_full(const struct worker *worker)
     return limit > 0 && worker->client_count >= limit;
 }
 
+/* The address's own limit comes first: nobody gives way to who is beyond it. */
 static void admit(struct listener *listener, int fd, const struct bt_addr *peer)
 {
     struct worker *const worker = listener->worker;
     struct quotas *const quotas = worker->program->quotas;
     struct quota *quota = NULL;
-    enum bt_status status = BT_OK;
+    const enum bt_status status =
+        quotas == NULL ? BT_OK : quota_enter(quotas, peer, &quota);
 
-    if (is_full(worker) && !make_room(listener)) {
-        turn_away(listener, fd, SHORTAGE_CONNECTIONS);
-        return;
-    }
-    if (quotas != NULL) {
-        status = quota_enter(quotas, peer, &quota);
-    }
     if (status == BT_ERR_LIMIT) {
         turn_away(listener, fd, SHORTAGE_ADDRESS);
     } else if (status != BT_OK) {
         (void)close(fd);
+    } else if (is_full(worker) && !make_room(listener)) {
+        quota_leave(quota);
+        turn_away(listener, fd, SHORTAGE_CONNECTIONS);
     } else {
         client_open(worker, fd, quota);
     }
 }
 
-static void on_readable(void *owner)
+/* Accepts those who wait, so many at once; false: nobody waits any more. */
+static bool accept_some(struct listener *listener)
 {
-    struct listener *const listener = owner;
-
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
         struct bt_addr peer = {.len = sizeof(peer.sa)};
         const int fd =
@@ -129,12 +137,18 @@ static void on_readable(void *owner)
         } else if (bt_accept_is_short(errno)) {
             if (!make_room(listener)) {
                 use_spare(listener);
-                return;
+                return false;
             }
         } else if (errno != ECONNABORTED && errno != EINTR) {
-            return;
+            return false;
         }
     }
+    return true;
+}
+
+static void on_readable(void *owner)
+{
+    (void)accept_some(owner);
 }
 
 static void on_due(struct bt_timer *timer)
@@ -170,6 +184,18 @@ enum bt_status listener_open(struct worker *worker, int fd)
     listener->next = worker->listeners;
     worker->listeners = listener;
     return BT_OK;
+}
+
+void listener_take_waiting(struct worker *worker)
+{
+    for (struct listener *listener = worker->listeners; listener != NULL;
+         listener = listener->next) {
+        int turns = LAST_TURNS;
+
+        while (turns > 0 && accept_some(listener)) {
+            turns--;
+        }
+    }
 }
 
 void listener_close_all(struct worker *worker)

@@ -9,12 +9,29 @@
 #include <signal.h>
 #include <stdlib.h>
 
+/*
+ * Signals that end no server, from the first moment to the last: while the
+ * program runs, its loop hears the first three.
+ */
+static void ignore_signals(void)
+{
+    static const int NUMBERS[] = {
+        SIGHUP,  SIGUSR1, SIGUSR2,
+        SIGPIPE, SIGXFSZ, /* a log at its limit is a full disk */
+    };
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(NUMBERS); i++) {
+        (void)signal(NUMBERS[i], SIG_IGN);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct config *config = NULL;
     struct program_run *run = NULL;
     bool is_good = false;
 
+    ignore_signals();
     if (!bt_process_hold_stdio()) {
         return EXIT_FAILURE;
     }
@@ -29,7 +46,6 @@ int main(int argc, char **argv)
         break;
     }
     bt_log_set_level((enum bt_log_level)config->log.level);
-    (void)signal(SIGPIPE, SIG_IGN);
     if (program_open(config, &run) == BT_OK) {
         is_good = program_run(run);
     }

@@ -83,23 +83,14 @@ static struct bt_str id_of(struct bt_str element)
     return id.text;
 }
 
-static bool has_id(struct bt_str list, struct bt_str id)
-{
-    struct bt_json_iter it;
-    struct bt_json_value element;
+/* One model in the answers of the engines; spans of their text. */
+struct model {
+    struct bt_str id;
+    struct bt_str text;
+};
 
-    bt_json_iter_array(&it, list);
-    while (bt_json_next_element(&it, &element)) {
-        if (element.type == BT_JSON_OBJECT &&
-            bt_str_eq(id_of(element.text), id)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Adds the elements of one engine's answer that are not in the list yet. */
-static void merge(struct bt_buf *list, struct bt_str answer)
+/* The elements of one engine's answer that have an id. */
+static void gather(struct bt_buf *models, struct bt_str answer)
 {
     struct bt_json_value data;
     struct bt_json_value element;
@@ -113,23 +104,71 @@ static void merge(struct bt_buf *list, struct bt_str answer)
     }
     bt_json_iter_array(&it, data.text);
     while (bt_json_next_element(&it, &element)) {
-        const struct bt_str id = element.type == BT_JSON_OBJECT
-                                     ? id_of(element.text)
-                                     : (struct bt_str){0};
-        const size_t len = list->len;
+        const struct model model = {
+            .id = element.type == BT_JSON_OBJECT ? id_of(element.text)
+                                                 : (struct bt_str){0},
+            .text = element.text,
+        };
 
-        if (id.len == 0) {
-            continue;
+        if (model.id.len > 0) {
+            bt_buf_append(models,
+                          bt_str_span((const char *)&model, sizeof(model)));
         }
-        bt_buf_append_char(list, ']');
-        if (!list->failed && has_id(bt_buf_str(list), id)) {
-            list->len = len;
-            continue;
-        }
-        list->len = list->failed ? list->len : len;
-        bt_buf_append(list, len > 1 ? BT_STR(",") : BT_STR(""));
-        bt_buf_append(list, element.text);
     }
+}
+
+/* By id, and where that is the same by place. */
+static int compare_models(const void *left, const void *right)
+{
+    const struct model *const a = *(struct model *const *)left;
+    const struct model *const b = *(struct model *const *)right;
+    const size_t len = a->id.len < b->id.len ? a->id.len : b->id.len;
+    const int order = memcmp(a->id.ptr, b->id.ptr, len);
+
+    if (order != 0 || a->id.len != b->id.len) {
+        return order != 0 ? order : a->id.len < b->id.len ? -1 : 1;
+    }
+    return a < b ? -1 : 1;
+}
+
+/*
+ * Empties the text of each but the first of its id. Sorted for that: engines
+ * tell thousands of adapters, and no other request of this worker is served
+ * meanwhile.
+ */
+static bool drop_repeated(struct model *models, size_t count)
+{
+    struct model **const sorted = calloc(count + 1, sizeof(*sorted));
+
+    if (sorted == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        sorted[i] = &models[i];
+    }
+    qsort(sorted, count, sizeof(*sorted), compare_models);
+    for (size_t i = 1; i < count; i++) {
+        if (bt_str_eq(sorted[i]->id, sorted[i - 1]->id)) {
+            sorted[i]->text.len = 0;
+        }
+    }
+    free(sorted);
+    return true;
+}
+
+/* The list of those that are left, in their order. */
+static void write_list(struct bt_buf *list, const struct model *models,
+                       size_t count)
+{
+    bt_buf_clear(list);
+    bt_buf_append_char(list, '[');
+    for (size_t i = 0; i < count; i++) {
+        if (models[i].text.len > 0) {
+            bt_buf_append(list, list->len > 1 ? BT_STR(",") : BT_STR(""));
+            bt_buf_append(list, models[i].text);
+        }
+    }
+    bt_buf_append_char(list, ']');
 }
 
 static void find_one(struct bt_str list, struct bt_str wanted,
@@ -161,17 +200,24 @@ static uint64_t clock_ms(void)
 /* Under the book's lock, after its fault was set. */
 static void merge_all(struct models_book *book)
 {
-    bt_buf_clear(&book->list);
-    bt_buf_append_char(&book->list, '[');
+    struct bt_buf models = {0};
+    struct model *all;
+    size_t count;
+
     for (size_t i = 0; i < book->engine_count; i++) {
         if (book->answers[i].len > 0) {
-            merge(&book->list, bt_buf_str(&book->answers[i]));
+            gather(&models, bt_buf_str(&book->answers[i]));
         }
     }
-    bt_buf_append_char(&book->list, ']');
-    if (book->list.failed) {
+    all = (struct model *)(void *)models.data;
+    count = models.len / sizeof(*all);
+    if (models.failed || !drop_repeated(all, count)) {
         book->fault = FAULT_OVERLOADED;
+    } else {
+        write_list(&book->list, all, count);
+        book->fault = book->list.failed ? FAULT_OVERLOADED : book->fault;
     }
+    bt_buf_fini(&models);
 }
 
 /* --- answers --- */

@@ -38,7 +38,8 @@ struct program_run {
     char (*addresses)[BT_ADDR_TEXT_MAX];
     size_t address_count;
     size_t address_max;
-    int *fds; /* worker by worker, then address by address */
+    bool is_withdrawn; /* the files of unix sockets are gone */
+    int *fds;          /* worker by worker, then address by address */
 };
 
 static size_t count_workers(const struct config *config)
@@ -241,6 +242,18 @@ static void reopen_logs(struct program_run *run, int signal_number)
                                    : "");
 }
 
+/*
+ * The files of unix sockets go with the first order to stop, while all sockets
+ * still listen: later they may be those of the program that takes over.
+ */
+static void withdraw_sockets(struct program_run *run)
+{
+    for (size_t i = 0; i < run->address_count && !run->is_withdrawn; i++) {
+        bt_listen_withdraw(&run->bound[i]);
+    }
+    run->is_withdrawn = true;
+}
+
 static void on_signal(void *owner, int signal_number)
 {
     struct program_run *const run = owner;
@@ -255,6 +268,7 @@ static void on_signal(void *owner, int signal_number)
         return;
     }
     run->terms++;
+    withdraw_sockets(run);
     atomic_store(&run->program.is_draining, true);
     bt_log(BT_LOG_INFO, NULL, "signal %d: %s", signal_number,
            run->terms == 1 ? "draining" : "ending at once");
@@ -419,18 +433,6 @@ static void close_sockets(struct program_run *run)
     free(run->addresses);
 }
 
-/* The files of unix sockets go with the program that made them. */
-static void unlink_sockets(const struct program_run *run)
-{
-    const struct bt_str prefix = BT_STR("unix:");
-
-    for (size_t i = 0; run->addresses != NULL && i < run->address_count; i++) {
-        if (bt_str_starts(bt_str_of(run->addresses[i]), prefix)) {
-            (void)unlink(run->addresses[i] + prefix.len);
-        }
-    }
-}
-
 void program_close(struct program_run **run)
 {
     struct program_run *const dead = *run;
@@ -439,6 +441,7 @@ void program_close(struct program_run **run)
         return;
     }
     *run = NULL;
+    withdraw_sockets(dead);
     for (size_t i = 0; dead->workers != NULL && i < dead->worker_count; i++) {
         worker_close(&dead->workers[i]);
     }
@@ -451,7 +454,6 @@ void program_close(struct program_run **run)
     for (size_t i = 0; dead->metrics != NULL && i < dead->worker_count; i++) {
         bt_metrics_close(&dead->metrics[i]);
     }
-    unlink_sockets(dead);
     close_sockets(dead);
     registry_close(&dead->program.registry);
     auth_close(&dead->program.auth);

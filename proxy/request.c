@@ -15,6 +15,8 @@
 /* Containers within each other; each level is read once more. */
 #define CONTAINERS_MAX 8
 #define SHOWN_NAME_MAX 64
+/* What is edited here and there costs more memory than its bytes. */
+#define EDITS_MAX 1024
 
 /* What a member means. The rows of the P leg's edits come first. */
 enum member {
@@ -102,6 +104,12 @@ struct walk {
     struct bt_str twice;
     bool is_deep; /* more containers within each other than are read */
 };
+
+static bool is_crowded(const struct walk *walk)
+{
+    return walk->request->prefill.splice.count > EDITS_MAX ||
+           walk->request->decode.splice.count > EDITS_MAX;
+}
 
 /* A member that is walked, and the containers around it. */
 struct place {
@@ -421,7 +429,7 @@ static void edit_inner(struct walk *walk, const struct place *container,
     bt_json_level_open(&prefill_level, object);
     bt_json_level_open(&decode_level, object);
     bt_json_iter_object(&it, object);
-    while (bt_json_next_member(&it, &m)) {
+    while (!is_crowded(walk) && bt_json_next_member(&it, &m)) {
         const struct place place = {container, member_of(m.name, walk->arena),
                                     m.name, container->depth + 1};
 
@@ -554,8 +562,14 @@ enum fault request_read(struct request *request, struct bt_arena *arena,
         return FAULT_BAD_JSON;
     }
     bt_json_iter_object(&it, bt_utf8_skip_mark(body));
-    while (bt_json_next_member(&it, &member)) {
+    while (!is_crowded(&walk) && bt_json_next_member(&it, &member)) {
         read_member(&walk, &member);
+    }
+    if (is_crowded(&walk)) {
+        *detail_p = bt_arena_printf(
+            arena, "more than %d places in it would have to be edited",
+            EDITS_MAX);
+        return FAULT_BAD_REQUEST;
     }
     if (bt_json_iter_end(&it) != BT_OK) {
         *detail_p = bt_arena_printf(

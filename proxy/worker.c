@@ -343,13 +343,15 @@ static void on_drain_due(struct bt_timer *timer)
 
 static void drain(struct worker *worker)
 {
-    struct client *client = worker->clients;
+    struct client *client;
 
     if (worker->is_draining) {
         return;
     }
     worker->is_draining = true;
+    listener_take_waiting(worker);
     listener_close_all(worker);
+    client = worker->clients;
     while (client != NULL) {
         struct client *const next = client_next(client);
 
@@ -523,6 +525,7 @@ static enum bt_status build(struct worker *worker)
     }
     if (status == BT_OK) {
         status = access_log_open(worker->loop, worker->program->access_fd,
+                                 &worker->program->access_is_torn,
                                  worker->metrics, &worker->access_log);
     }
     return status == BT_OK ? open_pool(worker) : status;

@@ -35,6 +35,7 @@ struct program {
     struct auth *auth;
     uint64_t boot;
     int access_fd;              /* -1: no access log */
+    atomic_bool access_is_torn; /* it ends within a line */
     size_t connections_max;     /* clients of one worker; 0: no limit */
     atomic_size_t queued;       /* requests that wait, of all workers */
     struct models_book *models; /* the list of models */

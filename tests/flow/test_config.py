@@ -112,6 +112,12 @@ def test_a_secret_that_others_can_read_is_refused(file, where):
     assert run(*LONE, "--set", "%s=%s" % (where, path), "--check")[0] == 0
 
 
+def test_a_file_of_too_many_keys_is_refused_with_a_reason(file):
+    path = file("# keys\n" + "".join("key-%d\n" % i for i in range(65537)), "keys")
+    status, _, err = run(*LONE, "--listen", "127.0.0.1:0", "--set", "auth.client_keys_file=%s" % path)
+    assert status == 1 and "line 65538: more than 65536 keys; " in err, err
+
+
 def test_check_says_that_a_good_configuration_is_good():
     assert run(*LONE, "--check") == (0, "the configuration is good\n", "")
 

@@ -1,6 +1,7 @@
 """Hostile clients, broken engines and unlucky days: the proxy answers cleanly and lives on."""
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -88,12 +89,39 @@ def test_a_full_disk_stops_nothing(bare_proxy):
     c.eventually(lambda: proxy.metric("baton_access_log_dropped_total") >= 3, 5, "dropped lines are counted")
 
 
+def test_a_line_that_a_full_disk_cut_spoils_no_other(bare_proxy, tmp_path):
+    access = tmp_path / "access"
+    argv = ["prlimit", "--fsize=4000:unlimited", *bare_proxy.proxy.argv, "--set", "log.access=%s" % access]
+    proxy = popen(bare_proxy, argv, stderr=subprocess.DEVNULL)  # its own log would be cut too
+    asks(proxy, 20)
+    c.eventually(lambda: proxy.metric("baton_access_log_dropped_total") > 5, 5, "the disk is full")
+    cut = access.read_bytes()
+    assert len(cut) == 4000 and not cut.endswith(b"\n")
+    resource.prlimit(proxy.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    asks(proxy, 3)
+    lines = lambda: access.read_bytes()[len(cut):].split(b"\n")
+    c.eventually(lambda: len(lines()) == 5, 5, "there is room again")
+    assert lines()[0] == lines()[-1] == b"" and [json.loads(line)["code"] for line in lines()[1:-1]] == [200] * 3
+
+
 def test_signals_meant_for_other_servers_end_nothing(bare_proxy):
     proxy = popen(bare_proxy)
     for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         proxy.signal(number)
         c.eventually(lambda: " %s: " % number.name[3:] in proxy.text(), 5, "%s is logged" % number.name)
     asks(proxy)
+
+
+def test_signals_that_come_before_the_proxy_is_ready_end_nothing(bare_proxy, tmp_path):
+    fifo = tmp_path / "config"
+    os.mkfifo(fifo)
+    proxy = bare_proxy.proxy
+    proxy.argv += ["--config", str(fifo)]
+    proxy.start()
+    with open(fifo, "w"):  # from here on the program reads
+        for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE):
+            proxy.signal(number)
+    asks(proxy.wait_ready())
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1])

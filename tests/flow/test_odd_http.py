@@ -38,6 +38,7 @@ CLIENTS = {
     "much header": (post(more="Cookie: %s\r\n" % ("c" * 30000)), [200], True),
     "too much header": (post(more="Cookie: %s\r\n" % ("c" * 40000)), [431], False),
     "Expect, body at once": (post(more="Expect: 100-continue\r\n"), [200], True),
+    "Expect, HTTP/1.0": (post(version="1.0", host="", more="Expect: 100-continue\r\n"), [200], False),
     "Expect, no body": (post(b"", more="Expect: 100-continue\r\n"), [400], True),
     "TE": (post(more="TE: trailers\r\nConnection: TE\r\n"), [200], True),
     "no content type": (post().replace(b"Content-Type: application/json\r\n", b""), [200], True),
@@ -117,6 +118,55 @@ def test_a_proxy_that_is_told_to_stop_ends_what_it_has_begun(stock):
         for s in (busy, begun):
             assert b"".join(iter(lambda: s.recv(65536), b"")).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
         assert one.proxy.process.wait(10 * c.PATIENCE) == 0
+
+
+def test_who_has_connected_before_a_proxy_stops_is_served(stock):
+    one = stock(prefill=0, connector="none", proxy_flags=ONE_WORKER)
+    with contextlib.ExitStack() as held:
+        def connected():
+            return held.enter_context(socket.create_connection(("127.0.0.1", one.proxy.port), 20 * c.PATIENCE))
+        silent, mute = connected(), connected()
+        c.eventually(lambda: one.proxy.metric("baton_client_connections") == 2, 5, "both are accepted")
+        one.proxy.pause()
+        waiting = [connected() for _ in range(300)]  # more than are accepted in one turn
+        for s in waiting:
+            s.sendall(post())
+        one.proxy.signal(signal.SIGTERM)
+        one.proxy.resume()
+        silent.sendall(NEXT)
+        for s in [silent, *waiting]:
+            assert codes(read_answers(s, 1)) == [200] and s.recv(1) == b""
+        assert mute.recv(1) == b""
+    assert one.proxy.process.wait(10 * c.PATIENCE) == 0
+
+
+def test_the_next_proxy_keeps_the_unix_socket_of_one_that_is_still_stopping(stock, tmp_path):
+    path, admin = tmp_path / "s", tmp_path / "admin"
+    one = stock(start=False, prefill=0, connector="none", proxy_flags=["--listen", "unix:%s" % path])
+    go = threading.Event()
+    one.d.script = lambda request: (go.wait(20), stub.decode_answer(request))
+
+    def connected():
+        s = socket.socket(socket.AF_UNIX)
+        s.settimeout(20 * c.PATIENCE)
+        s.connect(str(path))
+        return s
+    old, new = (one.add(c.Proxy(one, one.proxy_flags)) for _ in range(2))
+    old.argv[old.argv.index("--admin") + 1] = "unix:%s" % admin
+    old.start().wait_ready()
+    with connected() as busy:
+        busy.sendall(post())
+        c.eventually(lambda: one.d.seen, 5, "the request is at the engine")
+        old.signal(signal.SIGTERM)
+        c.eventually(lambda: not path.exists(), 5, "the old one gives its socket up")
+        new.start().wait_ready()
+        go.set()
+        assert codes(read_answers(busy, 1)) == [200]
+    assert old.process.wait(10 * c.PATIENCE) == 0 and not admin.exists()
+    with connected() as s:
+        s.sendall(NEXT)
+        assert codes(read_answers(s, 1)) == [200]
+    assert new.term() == 0 and not path.exists()
 
 
 BODY = json.dumps(stub.completion()).encode()

@@ -114,7 +114,10 @@ def test_idle_connections_give_way_the_one_idle_longest_first(none):
         with connect(one.proxy.port, HEAD + b"Content-Length: 20000\r\n\r\n") as s:
             with contextlib.suppress(ConnectionError):
                 s.sendall(b"x" * 20000)
-            assert answer(s).startswith(b"HTTP/1.1 503 ")
+            head, _, body = answer(s).partition(b"\r\n\r\n")
+            error = json.loads(body)["error"]
+            assert head.startswith(b"HTTP/1.1 503 ") and set(error) == {"message", "type", "param", "code", "status"}
+            assert (error["code"], error["status"]) == ("too_many_connections", 503)
     assert one.proxy.metric("baton_connections_refused_total", reason="connections") == 10
     for s in kept + new + busy:
         s.close()
@@ -126,7 +129,7 @@ def test_one_address_has_its_limits_where_they_are_set(none):
     assert all(answer(s).startswith(b"HTTP/1.1 200 ") for s in held)
     with connect(one.proxy.port, HEALTH) as s:
         refused = answer(s)
-    assert refused.startswith(b"HTTP/1.1 429 ") and b"Retry-After: 1" in refused
+    assert refused.startswith(b"HTTP/1.1 429 ") and b"Retry-After: 1" in refused and b"\r\nDate: " in refused and b'"code":"client_limit","status":429' in refused
     with socket.create_connection(("127.0.0.1", one.proxy.port), 20, ("127.0.0.2", 0)) as other:
         other.sendall(ASK)
         assert answer(other).startswith(b"HTTP/1.1 200 ")
@@ -142,6 +145,26 @@ def test_one_address_has_its_limits_where_they_are_set(none):
     assert one.proxy.metric("baton_faults_total", fault="client_limit") == 1
     for s in held:
         s.close()
+
+
+def test_nobody_gives_way_to_an_address_that_has_too_many(none):
+    one = none("--listen", "127.0.0.1:0", limits__connections=4, limits__client_connections=2)
+    with contextlib.ExitStack() as held:
+        def idle(address):
+            s = held.enter_context(socket.create_connection(("127.0.0.1", one.proxy.port), 20 * c.PATIENCE, (address, 0)))
+            s.sendall(HEALTH)
+            assert answer(s).startswith(b"HTTP/1.1 200 ")
+            return s
+        others = [idle(address) for address in ("127.0.0.2", "127.0.0.2", "127.0.0.1", "127.0.0.1")]
+        for _ in range(4):
+            with connect(one.proxy.port, HEALTH) as s:
+                assert answer(s).startswith(b"HTTP/1.1 429 ")
+        assert one.proxy.metric("baton_idle_connections_closed_total") == 0
+        for s in others:
+            s.sendall(HEALTH)
+            assert answer(s).startswith(b"HTTP/1.1 200 ")
+        idle("127.0.0.3")
+        assert one.proxy.metric("baton_idle_connections_closed_total") == 1
 
 
 def test_admin_clients_that_do_not_read_keep_neither_links_nor_other_admin_clients_waiting(clusters):
@@ -239,6 +262,17 @@ def test_the_list_of_models_costs_one_round_of_calls_for_all_who_ask(stock):
     c.eventually(lambda: one.proxy.get("/v1/models")[0] == 503, 5, "no engine answers")
     Models(one.decode[1], "again").gate.set()
     c.eventually(lambda: one.proxy.get("/v1/models")[0] == 200, 0.9, "an error is not told for long")
+
+
+def test_thousands_of_models_at_each_engine_are_merged_at_once(stock):
+    one = stock(prefill=0, decode=4, connector="none", proxy_flags=ONE_WORKER)
+    for i, e in enumerate(one.decode):
+        models = [{"id": "adapter-%d" % n, "root": "/models/adapter-%d" % n, "of": i} for n in range(i, 3000 + i)]
+        e.on_get = lambda request, models=models: request.whole({"object": "list", "data": models})
+    before = one.proxy.cpu_seconds()
+    status, body, _ = one.proxy.get("/v1/models")
+    assert status == 200 and [(m["id"], m["of"]) for m in body["data"]] == [("adapter-%d" % n, max(0, n - 2999)) for n in range(3003)]
+    assert one.proxy.cpu_seconds() - before < c.PATIENCE
 
 
 def test_who_asks_for_models_takes_a_place_like_any_request(stock):

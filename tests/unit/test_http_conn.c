@@ -1076,9 +1076,23 @@ END_TEST
 
 START_TEST(finish_closes_an_idle_connection)
 {
+    owner.on_request = ACT_ANSWER;
+    ask(BT_STR(GET));
     bt_http_conn_finish(owner.conn);
     ck_assert_uint_eq(owner.closed, 0);
     pair_until(loop, owner.closed == 1);
+}
+END_TEST
+
+START_TEST(finish_waits_for_the_first_request_of_a_connection)
+{
+    bt_http_conn_finish(owner.conn);
+    pair_settle(loop);
+    ck_assert_uint_eq(owner.closed, 0);
+    owner.on_request = ACT_ANSWER;
+    pair_send(client, BT_STR(GET));
+    pair_until(loop, owner.closed == 1);
+    ck_assert(received(OK_CLOSE));
 }
 END_TEST
 
@@ -1194,6 +1208,7 @@ HARNESS_MAIN_WITH(
     the_connection_idle_longest_gives_way,
     a_connection_at_work_does_not_give_way,
     an_idle_connection_is_closed_in_time, finish_closes_an_idle_connection,
+    finish_waits_for_the_first_request_of_a_connection,
     finish_lets_the_current_request_end,
     finish_serves_a_request_that_is_already_here,
     an_upgraded_stream_leaves_with_its_rest, an_upgrade_may_come_later)

@@ -357,7 +357,8 @@ static void write_log(void)
     ck_assert_int_eq(dup2(nowhere, log_fd), log_fd);
     (void)close(nowhere);
     access_log_close(&worker->access_log);
-    ck_assert_int_eq(access_log_open(worker->loop, log_fd, worker->metrics,
+    ck_assert_int_eq(access_log_open(worker->loop, log_fd,
+                                     &program.access_is_torn, worker->metrics,
                                      &worker->access_log),
                      BT_OK);
 }

@@ -365,6 +365,42 @@ START_TEST(what_is_no_object_is_refused)
 }
 END_TEST
 
+/* A body of `count` times `members`, and a last one. */
+static enum fault read_many(const char *members, size_t count)
+{
+    struct bt_buf body = {0};
+    enum fault fault;
+
+    bt_buf_append_char(&body, '{');
+    for (size_t i = 0; i < count; i++) {
+        bt_buf_append(&body, bt_str_of(members));
+    }
+    bt_buf_append(&body, BT_STR("\"b\":1}"));
+    fault = request_read(&request, &arena, ENDPOINT_COMPLETIONS,
+                         bt_buf_str(&body), &detail);
+    bt_buf_fini(&body);
+    return fault;
+}
+
+START_TEST(a_body_may_not_be_riddled_with_edits)
+{
+    const char *const riddled[] = {
+        "\"disagg_a\":1,\"a\":1,",
+        "\"disagg_a\":1,\"stop\":1,", /* one long edit for P alone */
+        "\"extra_body\":{\"a\":1,\"kv_transfer_params\":1},",
+    };
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(riddled); i++) {
+        ck_assert_int_eq(read_many(riddled[i], 1500), FAULT_BAD_REQUEST);
+        ck_assert_uint_gt(detail.len, 0);
+        ck_assert_uint_lt(request.prefill.splice.count, 1100);
+        ck_assert_uint_lt(request.decode.splice.count, 1100);
+    }
+    ck_assert_int_eq(read_many(riddled[0], 1000), FAULT_NONE);
+    ck_assert_int_eq(read_many("\"disagg_a\":1,", 100000), FAULT_NONE);
+}
+END_TEST
+
 START_TEST(a_byte_order_mark_is_passed_on)
 {
     ck_assert_int_eq(read_body("\xef\xbb\xbf {\"max_tokens\":2}"), FAULT_NONE);
@@ -502,25 +538,24 @@ START_TEST(a_fast_release_has_an_invalid_limit)
 }
 END_TEST
 
-HARNESS_MAIN_WITH("request", setup, teardown,
-                  the_prefill_leg_makes_one_token_without_a_stream,
-                  the_decode_leg_keeps_every_byte,
-                  an_edit_may_be_closed_again_with_other_params,
-                  the_last_close_of_an_edit_is_the_only_one,
-                  a_release_changes_nothing_of_the_prefill_leg,
-                  chat_limits_follow_what_the_client_sent,
-                  private_members_go_on_both_legs_however_spelled,
-                  private_members_inside_extra_body_go_too,
-                  no_private_member_stays_in_any_container,
-                  a_container_that_stands_twice_is_cleaned_each_time,
-                  a_private_member_is_named_with_its_path,
-                  a_long_name_hides_no_private_prefix,
-                  containers_nest_so_deep_and_no_deeper, look_alikes_stay,
-                  an_edited_member_that_stands_twice_is_refused,
-                  what_is_no_object_is_refused, a_byte_order_mark_is_passed_on,
-                  wide_characters_are_refused_by_name,
-                  what_one_handoff_cannot_serve_goes_to_decode_alone,
-                  the_prompt_is_measured_without_images,
-                  the_model_and_forced_tools_are_read,
-                  a_release_carries_the_handoff_and_one_token,
-                  a_fast_release_has_an_invalid_limit)
+HARNESS_MAIN_WITH(
+    "request", setup, teardown,
+    the_prefill_leg_makes_one_token_without_a_stream,
+    the_decode_leg_keeps_every_byte,
+    an_edit_may_be_closed_again_with_other_params,
+    the_last_close_of_an_edit_is_the_only_one,
+    a_release_changes_nothing_of_the_prefill_leg,
+    chat_limits_follow_what_the_client_sent,
+    private_members_go_on_both_legs_however_spelled,
+    private_members_inside_extra_body_go_too,
+    no_private_member_stays_in_any_container,
+    a_container_that_stands_twice_is_cleaned_each_time,
+    a_private_member_is_named_with_its_path,
+    a_long_name_hides_no_private_prefix, containers_nest_so_deep_and_no_deeper,
+    look_alikes_stay, an_edited_member_that_stands_twice_is_refused,
+    what_is_no_object_is_refused, a_body_may_not_be_riddled_with_edits,
+    a_byte_order_mark_is_passed_on, wide_characters_are_refused_by_name,
+    what_one_handoff_cannot_serve_goes_to_decode_alone,
+    the_prompt_is_measured_without_images, the_model_and_forced_tools_are_read,
+    a_release_carries_the_handoff_and_one_token,
+    a_fast_release_has_an_invalid_limit)
