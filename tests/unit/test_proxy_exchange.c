@@ -1499,24 +1499,76 @@ START_TEST(a_waiting_request_starts_when_there_is_room)
 }
 END_TEST
 
+/* One more request beside x, which becomes the older one. */
+static struct exchange *start_another(struct fake_sink *sink)
+{
+    struct exchange *const older = x;
+
+    fake_sink_init(sink);
+    x = exchange_open(worker, &sink->sink, ENDPOINT_COMPLETIONS);
+    ck_assert_ptr_nonnull(x);
+    x->target = BT_STR("/v1/completions");
+    ck_assert_int_eq(exchange_take_body(x, BT_STR("{\"prompt\":\"x\"}")),
+                     FAULT_NONE);
+    on(XE_START, NULL);
+    return older;
+}
+
 START_TEST(a_newcomer_does_not_go_ahead_of_one_that_waits)
 {
     struct exchange *first;
     struct fake_sink other;
 
     reach(XS_WAIT);
-    first = x;
     atomic_store(&program.registry->engines[0].in_flight, 0);
-    fake_sink_init(&other);
-    x = exchange_open(worker, &other.sink, ENDPOINT_COMPLETIONS);
-    ck_assert_ptr_nonnull(x);
-    x->target = BT_STR("/v1/completions");
-    ck_assert_int_eq(exchange_take_body(x, BT_STR("{\"prompt\":\"x\"}")),
-                     FAULT_NONE);
-    on(XE_START, NULL);
+    first = start_another(&other);
     ck_assert_int_eq(x->state, XS_WAIT);
     worker_admit(worker);
     ck_assert_int_eq(first->state, XS_PREFILL);
+    on(XE_CLIENT_GONE, NULL);
+    fake_sink_fini(&other);
+}
+END_TEST
+
+START_TEST(one_that_waits_for_what_is_left_to_it_keeps_nobody_back)
+{
+    struct exchange *older;
+    struct fake_sink second, third;
+    struct engine *failed;
+
+    start();
+    failed = x->prefill_engine;
+    fill_all(ENGINE_PREFILL);
+    on_failed(&x->prefill, false, true);
+    ck_assert_int_eq(x->state, XS_WAIT);
+    (void)start_another(&second);
+    ck_assert_int_eq(x->state, XS_WAIT);
+    atomic_store(&failed->in_flight, 0);
+    worker_admit(worker);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    older = start_another(&third);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    on(XE_CLIENT_GONE, NULL);
+    x = older;
+    on(XE_CLIENT_GONE, NULL);
+    fake_sink_fini(&second);
+    fake_sink_fini(&third);
+}
+END_TEST
+
+START_TEST(newcomers_do_not_put_off_the_next_look_at_the_queue)
+{
+    struct fake_sink other;
+    uint64_t due;
+
+    reach(XS_WAIT);
+    due = worker->queue_timer.due_ms;
+    while (bt_loop_now_ms(worker->loop) + 20 <= due) {
+        bt_loop_turn(worker->loop, 1);
+    }
+    (void)start_another(&other);
+    ck_assert_int_eq(x->state, XS_WAIT);
+    ck_assert_uint_eq(worker->queue_timer.due_ms, due);
     on(XE_CLIENT_GONE, NULL);
     fake_sink_fini(&other);
 }
@@ -1880,6 +1932,8 @@ HARNESS_MAIN_WITH(
     an_unspent_handoff_is_released_when_no_decode_engine_is_left,
     a_full_queue_refuses, a_waiting_request_starts_when_there_is_room,
     a_newcomer_does_not_go_ahead_of_one_that_waits,
+    one_that_waits_for_what_is_left_to_it_keeps_nobody_back,
+    newcomers_do_not_put_off_the_next_look_at_the_queue,
     a_stale_unspent_handoff_past_half_its_lease_is_made_anew,
     bodies_together_are_bounded, an_announced_body_is_charged_as_it_comes,
     a_body_of_unknown_length_is_charged_as_it_comes,
