@@ -991,7 +991,8 @@ bool attempt_release(struct exchange *x)
     }
     request_release_edit(&x->request, &edit, &x->arena, x->params,
                          conf_of(x)->handoff.fast_release);
-    if (!open_leg(x, &x->release, engine, &edit.splice, false)) {
+    /* It has one try: a kept connection may be stale. */
+    if (!open_leg(x, &x->release, engine, &edit.splice, true)) {
         atomic_fetch_sub(&engine->releases, 1);
         return false;
     }

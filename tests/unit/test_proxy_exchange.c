@@ -1302,6 +1302,7 @@ START_TEST(a_client_that_leaves_during_prefill_strands_no_handoff)
     ck_assert(has(bt_buf_str(&fake_legs()->body[LEG_RELEASE]), PARAMS));
     ck_assert(
         has(bt_buf_str(&fake_legs()->body[LEG_RELEASE]), "\"max_tokens\":1"));
+    ck_assert(fake_legs()->was_fresh); /* a stale connection would lose it */
     ck_assert_uint_eq(fake_sink_verdicts(&fake), 0);
     on(XE_DEADLINE, NULL);
     ck_assert_int_eq(x->state, XS_DONE);
