@@ -39,6 +39,18 @@ static bool wants_prefill(const struct exchange *x)
     return x->reason == ROUTE_REASON_PD;
 }
 
+/* Where a request can go, and as what. It changes nothing until it is taken. */
+struct way {
+    enum route_verdict verdict;
+    enum route_reason reason; /* x's own, or why D serves alone from now on */
+    struct route_choice choice;
+};
+
+static bool leads_on(const struct way *way)
+{
+    return way->verdict == ROUTE_FOUND || way->verdict == ROUTE_WAIT;
+}
+
 static void avoid(struct exchange *x, const struct engine *engine)
 {
     if (x->avoid_count < ROUTE_AVOID_MAX) {
@@ -60,13 +72,16 @@ static void take_turns(struct exchange *x)
     }
 }
 
-static enum route_verdict pick(struct exchange *x, const struct engine *prefill,
-                               struct route_choice *choice_p)
+/* A way as `reason`: with its P, where one is given. */
+static struct way pick(struct exchange *x, enum route_reason reason,
+                       const struct engine *prefill)
 {
+    struct way way = {.reason = reason};
+
     take_turns(x);
     const struct route_ask ask = {
         .pool = x->pool,
-        .wants_prefill = wants_prefill(x),
+        .wants_prefill = reason == ROUTE_REASON_PD,
         .prefill = prefill,
         .tokens = x->tokens,
         .prefill_turn = x->prefill_turn,
@@ -75,7 +90,8 @@ static enum route_verdict pick(struct exchange *x, const struct engine *prefill,
         .avoid_count = x->avoid_count,
     };
 
-    return route_pick(&ask, choice_p);
+    way.verdict = route_pick(&ask, &way.choice);
+    return way;
 }
 
 static struct leg_ask ask_of(const struct exchange *x, struct engine *engine,
@@ -307,63 +323,75 @@ static void wait_for_room(struct exchange *x)
 
 /* Engines, or a D for the handoff of `prefill`; where one engine is all there
  * is, it serves alone. */
-static enum route_verdict choose(struct exchange *x,
-                                 const struct engine *prefill,
-                                 struct route_choice *choice_p)
+static struct way find_way(struct exchange *x, const struct engine *prefill)
 {
-    enum route_verdict verdict = pick(x, prefill, choice_p);
+    const struct way way = pick(x, x->reason, prefill);
 
-    if (verdict == ROUTE_SAME_ENGINE) {
-        go_alone(x, ROUTE_REASON_SAME_ENGINE);
-        verdict = pick(x, NULL, choice_p);
-    }
-    return verdict;
+    return way.verdict == ROUTE_SAME_ENGINE
+               ? pick(x, ROUTE_REASON_SAME_ENGINE, NULL)
+               : way;
 }
 
-/* As choose(); a handoff that waited for a D in vain makes place for a new
- * one. */
-static enum route_verdict choose_next(struct exchange *x,
-                                      struct route_choice *choice_p)
+static void go_as(struct exchange *x, const struct way *way)
 {
-    enum route_verdict verdict;
+    if (way->reason != x->reason) {
+        go_alone(x, way->reason);
+    }
+}
+
+static void take_way(struct exchange *x, const struct way *way)
+{
+    go_as(x, way);
+    if (way->verdict == ROUTE_FOUND) {
+        start(x, &way->choice);
+    } else {
+        wait_for_room(x);
+    }
+}
+
+/* As find_way(); a handoff that waited for a D in vain makes place for a new
+ * one. */
+static struct way find_next_way(struct exchange *x)
+{
+    struct way way;
 
     if (handoff_is_good(x)) {
-        verdict = choose(x, x->prefill_engine, choice_p);
-        if (verdict == ROUTE_FOUND || verdict == ROUTE_WAIT) {
-            return verdict;
+        way = find_way(x, x->prefill_engine);
+        if (leads_on(&way)) {
+            return way;
         }
     }
     drop_handoff(x);
-    verdict = choose(x, NULL, choice_p);
-    if ((verdict == ROUTE_NO_PREFILL || verdict == ROUTE_NO_PAIR) &&
+    way = find_way(x, NULL);
+    if ((way.verdict == ROUTE_NO_PREFILL || way.verdict == ROUTE_NO_PAIR) &&
         wants_prefill(x) &&
         conf_of(x)->handoff.on_failure == ON_FAILURE_LOCAL) {
-        go_alone(x, ROUTE_REASON_LOCAL);
-        verdict = pick(x, NULL, choice_p);
+        way = pick(x, ROUTE_REASON_LOCAL, NULL);
     }
-    return verdict;
+    return way;
 }
 
 void attempt_route(struct exchange *x)
 {
-    struct route_choice choice = {0};
-    enum route_verdict verdict;
+    struct way way;
 
     if (refuse_alone(x)) {
         return;
     }
-    verdict = choose_next(x, &choice);
-    if (verdict == ROUTE_WAIT || (verdict == ROUTE_FOUND && !x->is_queued &&
-                                  worker_is_behind(x->worker, x))) {
+    way = find_next_way(x);
+    go_as(x, &way);
+    if (way.verdict == ROUTE_WAIT ||
+        (way.verdict == ROUTE_FOUND && !x->is_queued &&
+         worker_is_behind(x->worker, x))) {
         wait_for_room(x);
         return;
     }
     worker_dequeue(x->worker, x);
-    if (verdict != ROUTE_FOUND) {
-        exchange_refuse(x, fault_of(verdict), 0, (struct bt_str){0});
+    if (way.verdict != ROUTE_FOUND) {
+        exchange_refuse(x, fault_of(way.verdict), 0, (struct bt_str){0});
         return;
     }
-    start(x, &choice);
+    start(x, &way.choice);
 }
 
 /* Is one more call allowed? Counts it. */
@@ -388,44 +416,31 @@ static bool take_attempt(struct exchange *x, enum leg_role role)
 static bool go_on(struct exchange *x, struct leg *leg, enum leg_outcome outcome,
                   const struct engine *prefill)
 {
-    struct route_choice choice = {0};
-    const enum route_verdict verdict = choose(x, prefill, &choice);
+    const struct way way = find_way(x, prefill);
 
-    if ((verdict != ROUTE_FOUND && verdict != ROUTE_WAIT) ||
-        !take_attempt(x, leg->role)) {
+    if (!leads_on(&way) || !take_attempt(x, leg->role)) {
         return false;
     }
     leg_close(leg, outcome);
-    if (verdict == ROUTE_FOUND) {
-        start(x, &choice);
-        return true;
-    }
-    if (prefill == NULL) {
+    if (way.verdict == ROUTE_WAIT && prefill == NULL) {
         drop_handoff(x);
     }
-    wait_for_room(x);
+    take_way(x, &way);
     return true;
 }
 
 /* D alone after all, where the operator allows it. */
 static bool go_local(struct exchange *x, enum leg_outcome outcome)
 {
-    struct route_choice choice = {0};
-    enum route_verdict verdict;
+    const struct way way = pick(x, ROUTE_REASON_LOCAL, NULL);
 
     if (conf_of(x)->handoff.on_failure != ON_FAILURE_LOCAL ||
-        x->deaths >= DEATHS_MAX) {
+        x->deaths >= DEATHS_MAX || !leads_on(&way)) {
         return false;
     }
     leg_close(&x->prefill, outcome);
-    go_alone(x, ROUTE_REASON_LOCAL);
-    verdict = pick(x, NULL, &choice);
-    if (verdict == ROUTE_FOUND) {
-        start(x, &choice);
-    } else if (verdict == ROUTE_WAIT) {
-        wait_for_room(x);
-    }
-    return verdict == ROUTE_FOUND || verdict == ROUTE_WAIT;
+    take_way(x, &way);
+    return true;
 }
 
 /* Another P. False: none is left, or no further call is allowed. */
@@ -600,18 +615,25 @@ void attempt_prefill_head(struct exchange *x, const struct bt_http_head *head)
     }
 }
 
+/*
+ * D may have been lost meanwhile. Was a call to it found stale before, then it
+ * died of that one, as one does that refuses the second connection.
+ */
 static void decode_after_prefill(struct exchange *x)
 {
-    struct route_choice choice = {0};
-    enum route_verdict verdict = ROUTE_FOUND;
+    struct way way = {.verdict = ROUTE_FOUND};
 
     if (!engine_is_usable(x->decode_engine)) {
-        verdict =
-            choose(x, wants_prefill(x) ? x->prefill_engine : NULL, &choice);
-        x->decode_engine =
-            verdict == ROUTE_FOUND ? choice.decode : x->decode_engine;
+        x->deaths += x->decode_is_fresh ? 1 : 0;
+        x->decode_is_fresh = false;
+        way = pick(x, x->reason, wants_prefill(x) ? x->prefill_engine : NULL);
+        if (way.verdict == ROUTE_FOUND) {
+            x->decode_engine = way.choice.decode;
+        }
     }
-    if (verdict == ROUTE_WAIT) {
+    if (x->deaths >= DEATHS_MAX) {
+        exchange_refuse(x, FAULT_DECODE_FAILED, 0, (struct bt_str){0});
+    } else if (way.verdict == ROUTE_WAIT) {
         wait_for_room(x);
     } else {
         start_decode(x, false);
@@ -952,14 +974,14 @@ void attempt_decode_error(struct exchange *x)
 static struct engine *release_engine(struct exchange *x,
                                      enum release_result *result_p)
 {
-    struct route_choice choice = {0};
-
     *result_p = RELEASE_RESULT_NO_DECODE;
     if (x->decode_engine == NULL || !engine_is_usable(x->decode_engine)) {
-        if (pick(x, x->prefill_engine, &choice) != ROUTE_FOUND) {
+        const struct way way = pick(x, x->reason, x->prefill_engine);
+
+        if (way.verdict != ROUTE_FOUND) {
             return NULL;
         }
-        x->decode_engine = choice.decode;
+        x->decode_engine = way.choice.decode;
     }
     if (atomic_fetch_add(&x->decode_engine->releases, 1) >= RELEASES_PER_D) {
         atomic_fetch_sub(&x->decode_engine->releases, 1);

@@ -1032,6 +1032,26 @@ START_TEST(an_engine_gone_after_a_stale_connection_died_under_the_request)
 }
 END_TEST
 
+/* The connection looked stale, and when P has made the handoff anew, D is found
+ * to be gone: it died as one that refuses the second connection does. */
+START_TEST(an_engine_gone_while_its_handoff_is_made_anew_died_under_the_request)
+{
+    config.retry.attempts = 9;
+    reach_decode();
+    on_sent(&x->decode);
+    on_failed(&x->decode, true, false);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    engine_mark_failed(x->decode_engine, 1, "lost");
+    answer_prefill(PARAMS);
+    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_uint_eq(x->deaths, 1);
+    on_sent(&x->decode);
+    on_failed(&x->decode, false, false);
+    ck_assert_uint_eq(fake.code, 502);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 2);
+}
+END_TEST
+
 START_TEST(an_engine_that_refuses_connections_has_not_died_of_the_request)
 {
     config.retry.attempts = 9;
@@ -1132,6 +1152,54 @@ START_TEST(the_only_engines_429_is_passed_on_as_it_is)
     on_head(&x->decode, 429, "a/b");
     on_body(&x->decode, "too many");
     on_end(&x->decode);
+    ck_assert_uint_eq(fake.code, 429);
+    ck_assert(bt_str_eq(bt_buf_str(&fake.body), BT_STR("too many")));
+}
+END_TEST
+
+/* P 0 and D 0 are one engine, and D 1 is down: P 0 hands over to nobody. */
+static void share_first(void)
+{
+    engine_at(ENGINE_PREFILL, 0)->twin = engine_at(ENGINE_DECODE, 0);
+    engine_at(ENGINE_DECODE, 0)->twin = engine_at(ENGINE_PREFILL, 0);
+    atomic_store(&engine_at(ENGINE_DECODE, 1)->failed_at_ms, 1);
+}
+
+START_TEST(a_429_that_is_passed_on_changes_nothing_else)
+{
+    share_first();
+    config.retry.attempts = 0;
+    start();
+    ck_assert_ptr_eq(x->prefill_engine, engine_at(ENGINE_PREFILL, 1));
+    on_head(&x->prefill, 429, "a/b");
+    ck_assert_int_eq(x->reason, ROUTE_REASON_PD);
+    on_body(&x->prefill, "too m");
+    on_failed(&x->prefill, false, false); /* its words are cut */
+    ck_assert_uint_eq(fake.code, 502);
+    again();
+    share_first();
+    config.retry.attempts = 0;
+    start();
+    on_head(&x->prefill, 429, "a/b");
+    on_body(&x->prefill, "too many");
+    on_end(&x->prefill);
+    ck_assert_uint_eq(fake.code, 429);
+    ck_assert(has(bt_buf_str(&fake.fields), "X-Baton-Route: pd\r\n"));
+}
+END_TEST
+
+START_TEST(a_429_without_any_decode_left_is_passed_on_at_once)
+{
+    use_baton();
+    pool_conf.handoff.on_failure = ON_FAILURE_LOCAL;
+    start();
+    for (size_t i = 0; i < PER_SIDE; i++) {
+        atomic_store(&engine_at(ENGINE_DECODE, i)->is_linked, false);
+    }
+    on_head(&x->prefill, 429, "a/b");
+    on_body(&x->prefill, "too many");
+    ck_assert(leg_is_open(&x->prefill));
+    on_end(&x->prefill);
     ck_assert_uint_eq(fake.code, 429);
     ck_assert(bt_str_eq(bt_buf_str(&fake.body), BT_STR("too many")));
 }
@@ -1901,6 +1969,7 @@ HARNESS_MAIN_WITH(
     a_client_that_leaves_the_queue_releases_its_handoff,
     a_request_under_which_two_engines_died_is_given_up,
     an_engine_gone_after_a_stale_connection_died_under_the_request,
+    an_engine_gone_while_its_handoff_is_made_anew_died_under_the_request,
     an_engine_that_refuses_connections_has_not_died_of_the_request,
     one_engine_on_both_sides_serves_alone,
     a_stale_connection_of_decode_keeps_a_baton_handoff,
@@ -1908,6 +1977,8 @@ HARNESS_MAIN_WITH(
     a_second_attempt_knows_nothing_of_the_first_ones_pull,
     time_in_the_queue_is_a_duration_however_it_ends,
     the_only_engines_429_is_passed_on_as_it_is,
+    a_429_that_is_passed_on_changes_nothing_else,
+    a_429_without_any_decode_left_is_passed_on_at_once,
     a_baton_handoff_moves_while_its_hold_lives,
     a_baton_handoff_whose_hold_ended_is_made_anew,
     a_pull_that_blames_prefill_clears_the_decode_engine,
