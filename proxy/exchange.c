@@ -476,6 +476,9 @@ static bool take_news(struct exchange *x, const struct control_news *news)
         x->hold_ended = x->hold_ended || news->blames_prefill;
         return false;
     case NEWS_D_LOST:
+        if (news->engine != x->decode_engine) {
+            return false; /* its call had failed before, and another has it */
+        }
         x->pull = *news;
         return !x->is_pulled;
     case NEWS_HOLD_ENDED:

@@ -225,7 +225,8 @@ static void on(enum exchange_event_kind kind, struct leg *leg)
 
 static void on_news(enum news_kind kind)
 {
-    const struct control_news news = {.kind = kind, .handoff = x->handoff};
+    const struct control_news news = {
+        .kind = kind, .handoff = x->handoff, .engine = x->decode_engine};
     const struct exchange_event event = {.kind = XE_NEWS, .news = &news};
 
     exchange_on(x, &event);
@@ -1269,6 +1270,26 @@ START_TEST(a_lost_link_of_decode_is_its_failure)
 }
 END_TEST
 
+START_TEST(the_lost_link_of_a_decode_before_is_no_failure_of_this_one)
+{
+    struct control_news late;
+    const struct exchange_event event = {.kind = XE_NEWS, .news = &late};
+
+    use_baton();
+    start();
+    answer_baton();
+    late = (struct control_news){.kind = NEWS_D_LOST,
+                                 .handoff = x->handoff,
+                                 .engine = x->decode_engine};
+    on_failed(&x->decode, false, false);
+    ck_assert_ptr_ne(x->decode_engine, late.engine);
+    exchange_on(x, &event);
+    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 2);
+    ck_assert_uint_eq(x->deaths, 1);
+}
+END_TEST
+
 START_TEST(a_first_error_event_is_a_failure_before_commit)
 {
     config.retry.attempts = 0;
@@ -1983,6 +2004,7 @@ HARNESS_MAIN_WITH(
     a_baton_handoff_whose_hold_ended_is_made_anew,
     a_pull_that_blames_prefill_clears_the_decode_engine,
     a_lost_link_of_decode_is_its_failure,
+    the_lost_link_of_a_decode_before_is_no_failure_of_this_one,
     a_first_error_event_is_a_failure_before_commit,
     a_first_error_event_of_the_client_is_passed_on_whole,
     a_first_error_event_about_our_key_is_not_the_clients,
