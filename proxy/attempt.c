@@ -78,6 +78,7 @@ static struct way pick(struct exchange *x, enum route_reason reason,
 {
     struct way way = {.reason = reason};
 
+    leg_unreserve(&x->decode); /* no place of its own is in its way */
     take_turns(x);
     const struct route_ask ask = {
         .pool = x->pool,
@@ -183,6 +184,7 @@ static void start_prefill(struct exchange *x, bool is_fresh)
     exchange_release(x, RELEASE_CANCELLED, false);
     begin_handoff(x);
     tell_begin(x);
+    leg_reserve(&x->decode, x->decode_engine);
     params = prefill_params(conf_of(x)->connector, &x->arena, x->handoff_text,
                             x->worker->program->boot);
     request_close_edit(&x->request, &x->request.prefill, &x->arena, params);

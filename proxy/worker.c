@@ -221,8 +221,8 @@ bool worker_is_behind(const struct worker *worker, const struct exchange *x)
 {
     const struct exchange *other = worker->queue_first;
 
-    while (other != NULL && (other == x || !keeps_back(other) ||
-                             lane_of(other) != lane_of(x))) {
+    while (other != NULL &&
+           (other == x || !keeps_back(other) || lane_of(other) != lane_of(x))) {
         other = other->queue_next;
     }
     return other != NULL;

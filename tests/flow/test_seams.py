@@ -87,6 +87,32 @@ def test_a_queued_request_starts_when_a_leg_closes(stock):
     assert min(idle) < 0.01, sorted(idle)
 
 
+def test_what_prefill_works_for_counts_at_its_decode_engine(stock):
+    """Else all that wait for prefill come to decode at once, whatever its limit says."""
+    one = stock(proxy_flags=[*ONE_WORKER, "--set", "pools.0.decode.engines.0.max_in_flight=2"])
+    room, lock, calls, most = threading.Event(), threading.Lock(), [], []
+
+    def slow(request):
+        room.wait(30 * c.PATIENCE)
+        stub.prefill_answer(request)
+
+    def counted(request):
+        with lock:
+            calls.append(request)
+            most.append(len(calls))
+        time.sleep(0.02)  # the call's length: several would meet in it
+        with lock:
+            calls.remove(request)
+        stub.decode_answer(request)
+
+    one.p.script, one.d.script = slow, counted
+    asks = Asks(one.proxy, 8)
+    c.eventually(lambda: one.proxy.metric("baton_requests_queued") == 6 or len(one.p.seen) == 8, 10, "all are on their way")
+    room.set()
+    assert asks.statuses() == [200] * 8
+    assert max(most) <= 2, most
+
+
 def test_the_log_of_a_second_attempt_has_no_pull_of_the_first(clusters):
     """The first handoff's pull fails; the second attempt gets no handoff, so D computes by itself."""
     pair = clusters(proxy_flags=[*ONE_WORKER, "--set", "retry.budget=100%"])

@@ -302,6 +302,21 @@ static void start(void)
     start_with("{\"model\":\"m\",\"prompt\":\"hello\",\"max_tokens\":9}");
 }
 
+/* One more request beside x, which becomes the older one. */
+static struct exchange *start_another(struct fake_sink *sink)
+{
+    struct exchange *const older = x;
+
+    fake_sink_init(sink);
+    x = exchange_open(worker, &sink->sink, ENDPOINT_COMPLETIONS);
+    ck_assert_ptr_nonnull(x);
+    x->target = BT_STR("/v1/completions");
+    ck_assert_int_eq(exchange_take_body(x, BT_STR("{\"prompt\":\"x\"}")),
+                     FAULT_NONE);
+    on(XE_START, NULL);
+    return older;
+}
+
 static void answer_prefill(const char *params)
 {
     char text[512];
@@ -435,6 +450,7 @@ static void check_over(void)
     ck_assert(!leg_is_open(&x->prefill));
     ck_assert(!leg_is_open(&x->decode));
     ck_assert(!leg_is_open(&x->release));
+    ck_assert_ptr_null(x->decode.reserved);
     ck_assert_uint_eq(worker->exchange_count + worker->tail_count, 0);
     ck_assert_uint_eq(worker->unsent_count, 0);
     ck_assert_uint_eq(worker->queue_count, 0);
@@ -940,6 +956,30 @@ START_TEST(a_failover_waits_for_a_prefill_engine_that_is_only_full)
 }
 END_TEST
 
+START_TEST(the_place_kept_at_decode_is_given_up_where_another_is_looked_for)
+{
+    struct engine *const decode = engine_at(ENGINE_DECODE, 0);
+    struct fake_sink other;
+
+    decode_confs[0].max_in_flight = 1;
+    atomic_store(&engine_at(ENGINE_DECODE, 1)->failed_at_ms, 1);
+    start();
+    ck_assert_uint_eq(atomic_load(&decode->in_flight), 1);
+    (void)start_another(&other);
+    ck_assert_int_eq(x->state, XS_WAIT);
+    on(XE_CLIENT_GONE, NULL);
+    fake_sink_fini(&other);
+    again();
+    decode_confs[0].max_in_flight = 1;
+    atomic_store(&engine_at(ENGINE_DECODE, 1)->failed_at_ms, 1);
+    start();
+    on_failed(&x->prefill, false, true);
+    ck_assert_int_eq(x->state, XS_PREFILL); /* it is not in its own way */
+    on(XE_CLIENT_GONE, NULL);
+    ck_assert_uint_eq(atomic_load(&engine_at(ENGINE_DECODE, 0)->in_flight), 0);
+}
+END_TEST
+
 static void reach_wait_for_decode(void)
 {
     fill_all(ENGINE_DECODE);
@@ -1278,9 +1318,8 @@ START_TEST(the_lost_link_of_a_decode_before_is_no_failure_of_this_one)
     use_baton();
     start();
     answer_baton();
-    late = (struct control_news){.kind = NEWS_D_LOST,
-                                 .handoff = x->handoff,
-                                 .engine = x->decode_engine};
+    late = (struct control_news){
+        .kind = NEWS_D_LOST, .handoff = x->handoff, .engine = x->decode_engine};
     on_failed(&x->decode, false, false);
     ck_assert_ptr_ne(x->decode_engine, late.engine);
     exchange_on(x, &event);
@@ -1588,21 +1627,6 @@ START_TEST(a_waiting_request_starts_when_there_is_room)
     ck_assert_uint_eq(worker->queue_count, 0);
 }
 END_TEST
-
-/* One more request beside x, which becomes the older one. */
-static struct exchange *start_another(struct fake_sink *sink)
-{
-    struct exchange *const older = x;
-
-    fake_sink_init(sink);
-    x = exchange_open(worker, &sink->sink, ENDPOINT_COMPLETIONS);
-    ck_assert_ptr_nonnull(x);
-    x->target = BT_STR("/v1/completions");
-    ck_assert_int_eq(exchange_take_body(x, BT_STR("{\"prompt\":\"x\"}")),
-                     FAULT_NONE);
-    on(XE_START, NULL);
-    return older;
-}
 
 START_TEST(a_newcomer_does_not_go_ahead_of_one_that_waits)
 {
@@ -1984,6 +2008,7 @@ HARNESS_MAIN_WITH(
     a_call_of_decode_alone_has_a_request_id_of_its_own,
     a_retry_takes_the_next_engine_and_no_turn,
     a_failover_waits_for_a_prefill_engine_that_is_only_full,
+    the_place_kept_at_decode_is_given_up_where_another_is_looked_for,
     a_handoff_waits_for_a_decode_engine_that_is_only_full,
     a_stock_handoff_waits_no_longer_than_half_its_lease,
     a_hold_that_ends_while_it_waits_for_decode_is_made_anew,
