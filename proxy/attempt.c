@@ -79,6 +79,7 @@ static struct way pick(struct exchange *x, enum route_reason reason,
     struct way way = {.reason = reason};
 
     leg_unreserve(&x->decode); /* no place of its own is in its way */
+    leg_unreserve(&x->prefill);
     take_turns(x);
     const struct route_ask ask = {
         .pool = x->pool,
@@ -246,6 +247,18 @@ static void start_decode(struct exchange *x, bool is_fresh)
     exchange_enter(x, XS_DECODE);
 }
 
+/* Counts the calls to the engines that were chosen; false: one is full now. */
+static bool take_places(struct exchange *x, const struct route_choice *choice)
+{
+    if (leg_try_reserve(&x->decode, choice->decode) &&
+        (choice->prefill == NULL ||
+         leg_try_reserve(&x->prefill, choice->prefill))) {
+        return true;
+    }
+    leg_unreserve(&x->decode);
+    return false;
+}
+
 /* The engines are chosen: P first, where one is. */
 static void start(struct exchange *x, const struct route_choice *choice)
 {
@@ -344,7 +357,7 @@ static void go_as(struct exchange *x, const struct way *way)
 static void take_way(struct exchange *x, const struct way *way)
 {
     go_as(x, way);
-    if (way->verdict == ROUTE_FOUND) {
+    if (way->verdict == ROUTE_FOUND && take_places(x, &way->choice)) {
         start(x, &way->choice);
     } else {
         wait_for_room(x);
@@ -383,8 +396,9 @@ void attempt_route(struct exchange *x)
     way = find_next_way(x);
     go_as(x, &way);
     if (way.verdict == ROUTE_WAIT ||
-        (way.verdict == ROUTE_FOUND && !x->is_queued &&
-         worker_is_behind(x->worker, x))) {
+        (way.verdict == ROUTE_FOUND &&
+         ((!x->is_queued && worker_is_behind(x->worker, x)) ||
+          !take_places(x, &way.choice)))) {
         wait_for_room(x);
         return;
     }

@@ -240,6 +240,7 @@ static void conclude(struct exchange *x)
     x->is_concluded = true;
     worker_dequeue(worker, x);
     leg_unreserve(&x->decode);
+    leg_unreserve(&x->prefill);
     x->end_us = bt_clock_us();
     worker->exchange_count--;
     worker->tail_count++;

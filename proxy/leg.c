@@ -22,6 +22,21 @@ void leg_reserve(struct leg *leg, struct engine *engine)
     }
 }
 
+bool leg_try_reserve(struct leg *leg, struct engine *engine)
+{
+    const int64_t limit = engine->conf->max_in_flight;
+
+    leg_unreserve(leg);
+    if (atomic_fetch_add_explicit(&engine->in_flight, 1,
+                                  memory_order_relaxed) >= limit &&
+        limit > 0) {
+        atomic_fetch_sub_explicit(&engine->in_flight, 1, memory_order_relaxed);
+        return false;
+    }
+    leg->reserved = engine;
+    return true;
+}
+
 void leg_unreserve(struct leg *leg)
 {
     if (leg->reserved != NULL) {

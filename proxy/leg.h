@@ -61,6 +61,9 @@ BT_MUST_CHECK enum bt_status leg_open(struct leg *leg,
  * leg_unreserve.
  */
 void leg_reserve(struct leg *leg, struct engine *engine);
+/* As it, where the engine's limit allows one more: another worker's call may
+ * have taken the last place since one looked. */
+BT_MUST_CHECK bool leg_try_reserve(struct leg *leg, struct engine *engine);
 void leg_unreserve(struct leg *leg);
 /* Ends the call and takes the load off the engine. Fine when not open. */
 void leg_close(struct leg *leg, enum leg_outcome outcome);

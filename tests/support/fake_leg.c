@@ -64,6 +64,12 @@ void leg_reserve(struct leg *leg, struct engine *engine)
     atomic_fetch_add(&engine->in_flight, 1);
 }
 
+bool leg_try_reserve(struct leg *leg, struct engine *engine)
+{
+    leg_reserve(leg, engine);
+    return !fake_legs()->is_late;
+}
+
 void leg_unreserve(struct leg *leg)
 {
     if (leg->reserved != NULL) {

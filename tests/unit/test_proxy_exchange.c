@@ -451,6 +451,7 @@ static void check_over(void)
     ck_assert(!leg_is_open(&x->decode));
     ck_assert(!leg_is_open(&x->release));
     ck_assert_ptr_null(x->decode.reserved);
+    ck_assert_ptr_null(x->prefill.reserved);
     ck_assert_uint_eq(worker->exchange_count + worker->tail_count, 0);
     ck_assert_uint_eq(worker->unsent_count, 0);
     ck_assert_uint_eq(worker->queue_count, 0);
@@ -953,6 +954,23 @@ START_TEST(a_failover_waits_for_a_prefill_engine_that_is_only_full)
     ck_assert_int_eq(x->state, XS_PREFILL);
     ck_assert_int_eq(x->attempts, 1);
     check_ids(LEG_PREFILL, "2");
+}
+END_TEST
+
+START_TEST(a_request_waits_when_others_take_the_last_place)
+{
+    fake_legs()->is_late = true;
+    start();
+    ck_assert_int_eq(x->state, XS_WAIT);
+    worker_admit(worker);
+    ck_assert_int_eq(x->state, XS_WAIT);
+    fake_legs()->is_late = false;
+    worker_admit(worker);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    fake_legs()->is_late = true;
+    on_failed(&x->prefill, false, true);
+    ck_assert_int_eq(x->state, XS_WAIT);
+    on(XE_CLIENT_GONE, NULL);
 }
 END_TEST
 
@@ -2009,6 +2027,7 @@ HARNESS_MAIN_WITH(
     a_retry_takes_the_next_engine_and_no_turn,
     a_failover_waits_for_a_prefill_engine_that_is_only_full,
     the_place_kept_at_decode_is_given_up_where_another_is_looked_for,
+    a_request_waits_when_others_take_the_last_place,
     a_handoff_waits_for_a_decode_engine_that_is_only_full,
     a_stock_handoff_waits_no_longer_than_half_its_lease,
     a_hold_that_ends_while_it_waits_for_decode_is_made_anew,
