@@ -83,23 +83,40 @@ static struct bt_str id_of(struct bt_str element)
     return id.text;
 }
 
-static bool has_id(struct bt_str list, struct bt_str id)
-{
-    struct bt_json_iter it;
-    struct bt_json_value element;
+/* A model of one engine's answer; the text lies there. */
+struct entry {
+    struct bt_str id;
+    struct bt_str text;
+    bool is_twice; /* one before has this id */
+};
 
-    bt_json_iter_array(&it, list);
-    while (bt_json_next_element(&it, &element)) {
-        if (element.type == BT_JSON_OBJECT &&
-            bt_str_eq(id_of(element.text), id)) {
-            return true;
+struct entries {
+    struct entry *items;
+    size_t count;
+    size_t cap;
+    bool failed;
+};
+
+static void add_entry(struct entries *entries, struct bt_str id,
+                      struct bt_str text)
+{
+    if (entries->count == entries->cap) {
+        const size_t cap = entries->cap == 0 ? 64 : 2 * entries->cap;
+        struct entry *const items =
+            realloc(entries->items, cap * sizeof(*items));
+
+        if (items == NULL) {
+            entries->failed = true;
+            return;
         }
+        entries->items = items;
+        entries->cap = cap;
     }
-    return false;
+    entries->items[entries->count++] = (struct entry){.id = id, .text = text};
 }
 
-/* Adds the elements of one engine's answer that are not in the list yet. */
-static void merge(struct bt_buf *list, struct bt_str answer)
+/* Adds the models of one engine's answer. */
+static void add_answer(struct entries *entries, struct bt_str answer)
 {
     struct bt_json_value data;
     struct bt_json_value element;
@@ -112,24 +129,63 @@ static void merge(struct bt_buf *list, struct bt_str answer)
         return;
     }
     bt_json_iter_array(&it, data.text);
-    while (bt_json_next_element(&it, &element)) {
+    while (!entries->failed && bt_json_next_element(&it, &element)) {
         const struct bt_str id = element.type == BT_JSON_OBJECT
                                      ? id_of(element.text)
                                      : (struct bt_str){0};
-        const size_t len = list->len;
 
-        if (id.len == 0) {
-            continue;
+        if (id.len > 0) {
+            add_entry(entries, id, element.text);
         }
-        bt_buf_append_char(list, ']');
-        if (!list->failed && has_id(bt_buf_str(list), id)) {
-            list->len = len;
-            continue;
-        }
-        list->len = list->failed ? list->len : len;
-        bt_buf_append(list, len > 1 ? BT_STR(",") : BT_STR(""));
-        bt_buf_append(list, element.text);
     }
+}
+
+/* By id, those of one id in the order in which they came. */
+static int compare_entries(const void *a, const void *b)
+{
+    const struct entry *const left = *(struct entry *const *)a;
+    const struct entry *const right = *(struct entry *const *)b;
+    int order = 0;
+
+    if (left->id.len != right->id.len) {
+        return left->id.len < right->id.len ? -1 : 1;
+    }
+    order = memcmp(left->id.ptr, right->id.ptr, left->id.len);
+    return order != 0 ? order : (left > right) - (left < right);
+}
+
+/*
+ * Sorted, not searched one by one: an engine's list can be so long that this
+ * would keep the worker from its requests for minutes.
+ */
+static void mark_twice(struct entries *entries)
+{
+    struct entry **const by_id = calloc(entries->count + 1, sizeof(*by_id));
+
+    if (by_id == NULL) {
+        entries->failed = true;
+        return;
+    }
+    for (size_t i = 0; i < entries->count; i++) {
+        by_id[i] = &entries->items[i];
+    }
+    qsort(by_id, entries->count, sizeof(struct entry *), compare_entries);
+    for (size_t i = 1; i < entries->count; i++) {
+        by_id[i]->is_twice = bt_str_eq(by_id[i]->id, by_id[i - 1]->id);
+    }
+    free(by_id);
+}
+
+static void write_entries(const struct entries *entries, struct bt_buf *list)
+{
+    bt_buf_append_char(list, '[');
+    for (size_t i = 0; i < entries->count; i++) {
+        if (!entries->items[i].is_twice) {
+            bt_buf_append(list, list->len > 1 ? BT_STR(",") : BT_STR(""));
+            bt_buf_append(list, entries->items[i].text);
+        }
+    }
+    bt_buf_append_char(list, ']');
 }
 
 static void find_one(struct bt_str list, struct bt_str wanted,
@@ -161,17 +217,18 @@ static uint64_t clock_ms(void)
 /* Under the book's lock, after its fault was set. */
 static void merge_all(struct models_book *book)
 {
+    struct entries entries = {0};
+
     bt_buf_clear(&book->list);
-    bt_buf_append_char(&book->list, '[');
     for (size_t i = 0; i < book->engine_count; i++) {
-        if (book->answers[i].len > 0) {
-            merge(&book->list, bt_buf_str(&book->answers[i]));
-        }
+        add_answer(&entries, bt_buf_str(&book->answers[i]));
     }
-    bt_buf_append_char(&book->list, ']');
-    if (book->list.failed) {
+    mark_twice(&entries);
+    write_entries(&entries, &book->list);
+    if (entries.failed || book->list.failed) {
         book->fault = FAULT_OVERLOADED;
     }
+    free(entries.items);
 }
 
 /* --- answers --- */
@@ -372,7 +429,8 @@ static void write_head(struct bt_buf *head, const struct engine *engine)
 
 static enum ask_state ask_open(struct ask *ask)
 {
-    const struct bt_http_call_options options = {.fresh_only = false};
+    /* A stale connection would take the engine's models from the list. */
+    const struct bt_http_call_options options = {.fresh_only = true};
     struct engine *const engine = ask->engine;
     const int64_t limit = engine->conf->max_in_flight;
     struct bt_http_origin *const origin =

@@ -241,6 +241,35 @@ def test_the_list_of_models_costs_one_round_of_calls_for_all_who_ask(stock):
     c.eventually(lambda: one.proxy.get("/v1/models")[0] == 200, 0.9, "an error is not told for long")
 
 
+def test_a_long_list_of_models_keeps_no_request_waiting(stock):
+    """Each model is looked for among the others; 1 MiB of an engine holds many."""
+    one = stock(prefill=0, decode=2, connector="none", proxy_flags=["--workers", "1"])
+    ids = ["%x" % i for i in range(60_000)]
+    for engine, mine in zip(one.decode, (ids[:40_000], ids[20_000:])):
+        body = json.dumps({"object": "list", "data": [{"id": i} for i in mine]})
+        engine.on_get = lambda request, body=body: request.whole(body)
+    wait = in_threads(1, lambda: one.proxy.get("/v1/models"))
+    answers = in_threads(4, lambda: one.proxy.ask(body={"model": "m", "prompt": "hi"}, timeout=5))()
+    assert [status for status, _, _ in answers] == [200] * 4
+    (status, body, _), = wait()
+    assert status == 200 and [m["id"] for m in body["data"]] == ids
+
+
+def test_a_stale_connection_takes_no_models_from_the_list(stock):
+    one = stock(prefill=0, decode=1, connector="none", proxy_flags=["--workers", "1"])
+    used, good = set(), one.d.on_get
+
+    def answer(request):
+        used.add(request.handler)
+        stub.decode_answer(request)
+
+    one.d.script = answer
+    one.d.on_get = lambda request: request.cut() if request.handler in used else good(request)
+    assert one.proxy.ask(body={"model": "m", "prompt": "hi"})[0] == 200
+    status, body, _ = one.proxy.get("/v1/models")
+    assert status == 200 and [m["id"] for m in body["data"]] == ["m"]
+
+
 def test_who_asks_for_models_takes_a_place_like_any_request(stock):
     one = stock(prefill=0, connector="none", proxy_flags=[*ONE_WORKER, *flags(limits__in_flight=2)])
     models = Models(one.d, "a")
