@@ -765,11 +765,14 @@ void attempt_prefill_failed(struct exchange *x,
                  0);
 }
 
-/* Did D fail for want of P's blocks? Then P is the one to avoid. */
+/*
+ * Did D fail for want of P's blocks? Then P is the one to avoid; but once only:
+ * a D that can read from nobody says the same of each P.
+ */
 static bool prefill_is_to_blame(const struct exchange *x)
 {
     return is_baton(x) && wants_prefill(x) && x->params.len > 0 &&
-           !x->is_pulled &&
+           !x->is_pulled && !x->decode_was_cleared &&
            (x->hold_ended || !engine_is_usable(x->prefill_engine));
 }
 
@@ -785,6 +788,7 @@ static bool decode_elsewhere(struct exchange *x, enum leg_outcome outcome)
         is_baton(x) && wants_prefill(x) && x->params.len > 0 && !x->is_pulled;
 
     if (is_blameless) {
+        x->decode_was_cleared = true;
         x->avoid_count = 0; /* no D is to blame, nor was one before */
         avoid(x, x->prefill_engine);
     } else {

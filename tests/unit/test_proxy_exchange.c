@@ -1295,26 +1295,50 @@ START_TEST(a_baton_handoff_whose_hold_ended_is_made_anew)
 }
 END_TEST
 
-START_TEST(a_pull_that_blames_prefill_clears_the_decode_engine)
+/* D says that it could not read from P, and fails. */
+static void fail_pull(void)
 {
     const struct control_news news = {.kind = NEWS_PULL_FAILED,
+                                      .handoff = x->handoff,
                                       .blames_prefill = true};
-    struct control_news mine;
-    const struct exchange_event event = {.kind = XE_NEWS, .news = &mine};
+    const struct exchange_event event = {.kind = XE_NEWS, .news = &news};
+
+    exchange_on(x, &event);
+    on_sent(&x->decode);
+    on_head(&x->decode, 500, "application/json");
+    on_end(&x->decode);
+}
+
+START_TEST(a_pull_that_blames_prefill_clears_the_decode_engine)
+{
     const struct engine *prefill;
 
     use_baton();
     start();
     answer_baton();
     prefill = x->prefill.engine;
-    mine = news;
-    mine.handoff = x->handoff;
-    exchange_on(x, &event);
-    on_sent(&x->decode);
-    on_failed(&x->decode, false, false);
+    fail_pull();
     ck_assert_int_eq(x->state, XS_PREFILL);
     ck_assert_ptr_ne(x->prefill.engine, prefill);
     ck_assert_uint_eq(x->avoid_count, 1);
+}
+END_TEST
+
+START_TEST(a_decode_engine_that_can_read_from_no_prefill_is_left)
+{
+    const struct engine *decode;
+
+    use_baton();
+    start();
+    answer_baton();
+    decode = x->decode.engine;
+    fail_pull();
+    answer_baton();
+    ck_assert_ptr_eq(x->decode.engine, decode);
+    fail_pull();
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    answer_baton();
+    ck_assert_ptr_ne(x->decode.engine, decode);
 }
 END_TEST
 
@@ -2047,6 +2071,7 @@ HARNESS_MAIN_WITH(
     a_baton_handoff_moves_while_its_hold_lives,
     a_baton_handoff_whose_hold_ended_is_made_anew,
     a_pull_that_blames_prefill_clears_the_decode_engine,
+    a_decode_engine_that_can_read_from_no_prefill_is_left,
     a_lost_link_of_decode_is_its_failure,
     the_lost_link_of_a_decode_before_is_no_failure_of_this_one,
     a_first_error_event_is_a_failure_before_commit,
