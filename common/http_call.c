@@ -204,6 +204,16 @@ static void on_flushed(void *owner)
     }
 }
 
+/* Now, or as soon as there is a connection. */
+static void send_request(struct bt_http_call *call)
+{
+    call->is_sent =
+        bt_stream_send_borrowed(call->link->stream, call->iov, call->iov_count);
+    if (call->is_sent && call->events->on_sent != NULL) {
+        bt_loop_defer(call->loop, &call->later);
+    }
+}
+
 /* What is left of connect_ms is shared by the addresses that are left. */
 static void await_connection(struct bt_http_call *call)
 {
@@ -229,7 +239,7 @@ static void connect_failed(struct bt_http_call *call, enum bt_status status,
                                            : "connecting failed");
         return;
     }
-    (void)bt_stream_send_borrowed(link->stream, call->iov, call->iov_count);
+    send_request(call);
     if (call->is_paused) {
         bt_stream_pause(link->stream);
     }
@@ -339,10 +349,7 @@ enum bt_status bt_http_call_open(struct bt_http_origin *origin,
         await_connection(call);
     }
     bt_http_parser_reset(call->link->parser, options->is_head);
-    call->is_sent = bt_stream_send_borrowed(call->link->stream, iov, count);
-    if (call->is_sent && events->on_sent != NULL) {
-        bt_loop_defer(call->loop, &call->later);
-    }
+    send_request(call);
     *call_p = call;
     return BT_OK;
 }

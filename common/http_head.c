@@ -129,11 +129,12 @@ bool bt_http_field_is_hop(const struct bt_http_head *head, struct bt_str name)
 bool bt_http_lines_have(struct bt_str lines, struct bt_str name)
 {
     while (lines.len > 0) {
-        const size_t end = bt_str_find(lines, BT_STR("\r\n"));
-        const size_t used = end + 2 < lines.len ? end + 2 : lines.len;
+        const char *const end = memchr(lines.ptr, '\n', lines.len);
+        const size_t used =
+            end == NULL ? lines.len : (size_t)(end + 1 - lines.ptr);
 
-        if (end > name.len && lines.ptr[name.len] == ':' &&
-            bt_str_eq_nocase(bt_str_cut(lines, name.len), name)) {
+        if (used > name.len && lines.ptr[name.len] == ':' &&
+            bt_str_starts_nocase(lines, name)) {
             return true;
         }
         lines = bt_str_span(lines.ptr + used, lines.len - used);

@@ -388,19 +388,14 @@ static bool check_host(const struct field_facts *facts, unsigned minor,
     return true;
 }
 
-static bool starts_nocase(struct bt_str text, struct bt_str prefix)
-{
-    return text.len >= prefix.len &&
-           bt_str_eq_nocase(bt_str_span(text.ptr, prefix.len), prefix);
-}
-
 /* Absolute form: what lies behind the authority, which we do not use. */
 static bool cut_authority(struct bt_str *target,
                           struct bt_http_parse_error *error_p)
 {
-    const size_t scheme = starts_nocase(*target, BT_STR("http://"))    ? 7
-                          : starts_nocase(*target, BT_STR("https://")) ? 8
-                                                                       : 0;
+    const size_t scheme = bt_str_starts_nocase(*target, BT_STR("http://")) ? 7
+                          : bt_str_starts_nocase(*target, BT_STR("https://"))
+                              ? 8
+                              : 0;
     size_t len = 0;
 
     if (scheme == 0) {

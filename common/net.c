@@ -178,11 +178,11 @@ static bool copy_host(struct bt_str host, bool is_v6, char *out, size_t size)
     return !is_v6 || inet_pton(AF_INET6, out, &in6) == 1;
 }
 
-enum bt_status bt_addrs_parse(const char *text, struct bt_addrs *addrs_p,
-                              const char **why_p)
+/* BT_ERR_NOT_FOUND: why_p gets the resolver's words, static. */
+static enum bt_status parse_addrs(const char *text, struct bt_addrs *addrs_p,
+                                  const char **why_p)
 {
     const struct bt_str whole = bt_str_of(text);
-    const char *why = NULL;
     struct bt_str host, port;
     char name[256];
     uint16_t number;
@@ -197,13 +197,14 @@ enum bt_status bt_addrs_parse(const char *text, struct bt_addrs *addrs_p,
         parse_port(port, &number) != BT_OK) {
         return BT_ERR_SYNTAX;
     }
-    return resolve(name, number, 0, addrs_p, why_p == NULL ? &why : why_p);
+    return resolve(name, number, 0, addrs_p, why_p);
 }
 
 enum bt_status bt_addr_parse(const char *text, struct bt_addr *addr_p)
 {
+    const char *why;
     struct bt_addrs addrs;
-    const enum bt_status status = bt_addrs_parse(text, &addrs, NULL);
+    const enum bt_status status = parse_addrs(text, &addrs, &why);
 
     if (status == BT_OK) {
         *addr_p = addrs.items[0];
@@ -485,13 +486,38 @@ enum bt_status bt_listen_share(int fd)
                : BT_ERR_SYSTEM;
 }
 
-const char *bt_listen_text(enum bt_status status)
+/* Why bt_listen failed, from its status and errno. */
+static const char *listen_text(enum bt_status status)
 {
     if (status == BT_ERR_EXISTS) {
         return "address already in use";
     }
     return status == BT_ERR_SYSTEM ? strerrordesc_np(errno)
                                    : bt_status_text(status);
+}
+
+void bt_keep_alive(int fd, int idle_s, int interval_s, int probes)
+{
+    const struct {
+        int level, name, value;
+    } options[] = {
+        {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, idle_s},
+        {IPPROTO_TCP, TCP_KEEPINTVL, interval_s},
+        {IPPROTO_TCP, TCP_KEEPCNT, probes},
+    };
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(options); i++) {
+        /* Fails on a unix socket. */
+        (void)setsockopt(fd, options[i].level, options[i].name,
+                         &options[i].value, sizeof(options[i].value));
+    }
+}
+
+bool bt_accept_is_short(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOBUFS ||
+           error == ENOMEM;
 }
 
 enum bt_status bt_addr_of_fd(int fd, struct bt_addr *addr_p)
@@ -556,7 +582,7 @@ enum bt_status bt_listen_all(const char *text, struct bt_listening *listening_p,
     struct bt_listening found = {.addrs = {.count = 0}};
     const char *why = "it is no address";
     struct bt_addrs addrs;
-    enum bt_status status = bt_addrs_parse(text, &addrs, &why);
+    enum bt_status status = parse_addrs(text, &addrs, &why);
     enum bt_status left_out = BT_OK;
     const size_t count = status == BT_OK ? addrs.count : 0;
     size_t *const taken = &found.addrs.count;
@@ -571,7 +597,7 @@ enum bt_status bt_listen_all(const char *text, struct bt_listening *listening_p,
             found.addrs.items[(*taken)++] = addrs.items[i];
             continue;
         }
-        why = bt_listen_text(status);
+        why = listen_text(status);
         if (is_not_here(status)) {
             left_out = status;
             status = BT_OK;

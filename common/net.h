@@ -27,14 +27,9 @@ struct bt_addrs {
 };
 
 /*
- * Parses and, for a name, resolves (getaddrinfo: blocks; start-up only).
- * BT_ERR_SYNTAX; BT_ERR_NOT_FOUND: why_p (may be NULL) gets the resolver's
- * words, static.
+ * Parses and, for a name, resolves (getaddrinfo: blocks; start-up only) to the
+ * first of its addresses. BT_ERR_SYNTAX, BT_ERR_NOT_FOUND.
  */
-BT_MUST_CHECK enum bt_status bt_addrs_parse(const char *text,
-                                            struct bt_addrs *addrs_p,
-                                            const char **why_p);
-/* The first of them. */
 BT_MUST_CHECK enum bt_status bt_addr_parse(const char *text,
                                            struct bt_addr *addr_p);
 /* Takes over a resolver's answer: each address once, BT_ADDRS_MAX at most. */
@@ -84,8 +79,6 @@ BT_MUST_CHECK enum bt_status bt_listen(const struct bt_addr *addr,
  * now: a first socket with that option could slip in beside another program's.
  */
 BT_MUST_CHECK enum bt_status bt_listen_share(int fd);
-/* Why bt_listen failed, from its status and errno. */
-const char *bt_listen_text(enum bt_status status);
 /* Sockets on the addresses of one text, with what they are bound to. */
 struct bt_listening {
     int fds[BT_ADDRS_MAX];
@@ -100,6 +93,14 @@ struct bt_listening {
 BT_MUST_CHECK enum bt_status bt_listen_all(const char *text,
                                            struct bt_listening *listening_p,
                                            const char **why_p);
+/*
+ * TCP keep-alive; accepted sockets inherit it. A unix socket is left as it is:
+ * its peer cannot vanish.
+ */
+void bt_keep_alive(int fd, int idle_s, int interval_s, int probes);
+/* Does this errno of accept mean that the host lacks something, not a client?
+ */
+bool bt_accept_is_short(int error);
 /* The address that fd is bound to. */
 BT_MUST_CHECK enum bt_status bt_addr_of_fd(int fd, struct bt_addr *addr_p);
 

@@ -28,6 +28,14 @@ static inline size_t bt_simd_first(uint64_t mask)
     return (size_t)__builtin_ctzll(mask) >> BT_SIMD_SHIFT;
 }
 
+/* Without byte `index`. */
+static inline uint64_t bt_simd_clear(uint64_t mask, size_t index)
+{
+    const uint64_t one = BT_SIMD_SHIFT == 0 ? 1 : 0xf;
+
+    return mask & ~(one << (index << BT_SIMD_SHIFT));
+}
+
 /* Without byte `index` and the one behind it. */
 static inline uint64_t bt_simd_clear2(uint64_t mask, size_t index)
 {
@@ -101,22 +109,12 @@ static inline bool bt_simd_low_any64(const char *p)
     return _mm_movemask_epi8(_mm_cmpeq_epi8(limit, low)) != 0;
 }
 
-/* Line feeds and carriage returns. */
-static inline uint64_t bt_simd_newline(const char *p)
+/* Bytes that are a or b. */
+static inline uint64_t bt_simd_either(const char *p, char a, char b)
 {
     const __m128i v = bt_simd_load(p);
-    const __m128i hit = _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('\n')),
-                                     _mm_cmpeq_epi8(v, _mm_set1_epi8('\r')));
-
-    return (uint64_t)(unsigned)_mm_movemask_epi8(hit);
-}
-
-/* Where byte a is followed by b; reads 17 bytes. */
-static inline uint64_t bt_simd_pair(const char *p, char a, char b)
-{
-    const __m128i hit =
-        _mm_and_si128(_mm_cmpeq_epi8(bt_simd_load(p), _mm_set1_epi8(a)),
-                      _mm_cmpeq_epi8(bt_simd_load(p + 1), _mm_set1_epi8(b)));
+    const __m128i hit = _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8(a)),
+                                     _mm_cmpeq_epi8(v, _mm_set1_epi8(b)));
 
     return (uint64_t)(unsigned)_mm_movemask_epi8(hit);
 }
@@ -178,21 +176,13 @@ static inline bool bt_simd_low_any64(const char *p)
     return vminvq_u8(low) < 0x0e;
 }
 
-/* Line feeds and carriage returns. */
-static inline uint64_t bt_simd_newline(const char *p)
+/* Bytes that are a or b. */
+static inline uint64_t bt_simd_either(const char *p, char a, char b)
 {
     const uint8x16_t v = bt_simd_load(p);
 
-    return bt_simd_mask(
-        vorrq_u8(vceqq_u8(v, vdupq_n_u8('\n')), vceqq_u8(v, vdupq_n_u8('\r'))));
-}
-
-/* Where byte a is followed by b; reads 17 bytes. */
-static inline uint64_t bt_simd_pair(const char *p, char a, char b)
-{
-    return bt_simd_mask(
-        vandq_u8(vceqq_u8(bt_simd_load(p), vdupq_n_u8((uint8_t)a)),
-                 vceqq_u8(bt_simd_load(p + 1), vdupq_n_u8((uint8_t)b))));
+    return bt_simd_mask(vorrq_u8(vceqq_u8(v, vdupq_n_u8((uint8_t)a)),
+                                 vceqq_u8(v, vdupq_n_u8((uint8_t)b))));
 }
 
 #endif

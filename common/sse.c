@@ -22,7 +22,7 @@ static inline const char *find_newline(const char *at, const char *end)
         at += 64;
     }
     while (end - at >= 16) {
-        const uint64_t mask = bt_simd_newline(at);
+        const uint64_t mask = bt_simd_either(at, '\n', '\r');
 
         if (mask != 0) {
             return at + bt_simd_first(mask);

@@ -44,6 +44,11 @@ bool bt_str_starts(struct bt_str text, struct bt_str prefix)
     return bt_str_eq(bt_str_span(text.ptr, prefix.len), prefix);
 }
 
+bool bt_str_starts_nocase(struct bt_str text, struct bt_str prefix)
+{
+    return bt_str_eq_nocase(bt_str_cut(text, prefix.len), prefix);
+}
+
 struct bt_str bt_str_trim(struct bt_str text)
 {
     while (text.len > 0 && is_blank(text.ptr[0])) {

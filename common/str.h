@@ -60,6 +60,7 @@ bool bt_str_eq(struct bt_str a, struct bt_str b);
 /* ASCII letters compare without case. */
 bool bt_str_eq_nocase(struct bt_str a, struct bt_str b);
 bool bt_str_starts(struct bt_str text, struct bt_str prefix);
+bool bt_str_starts_nocase(struct bt_str text, struct bt_str prefix);
 /* Without leading and trailing SP and HTAB. */
 struct bt_str bt_str_trim(struct bt_str text);
 /*

@@ -7,7 +7,10 @@
  *
  * Edge-triggered, so the stream remembers what the kernel said once:
  * is_readable holds until a read comes back short. A short read also proves
- * that the queue was empty, which saves the second recv.
+ * that the queue was empty, which saves the second recv. It does not prove that
+ * no reset stands behind the bytes: libevent tells an error as an edge to read
+ * and to write, which is what every edge looks like. So a stream that has been
+ * quiet for LOOK_MS after its last bytes looks once more.
  */
 #include "common/stream.h"
 
@@ -25,6 +28,7 @@
 
 #define READS_A_TURN 16
 #define MAX_IOV      64
+#define LOOK_MS      300
 
 /*
  * A peer that vanished without a word (its host, or the way to it) is found
@@ -41,6 +45,7 @@ struct bt_stream {
     int fd;
     struct event event;
     struct bt_deferred later;
+    struct bt_timer look; /* for a reset that came with the last bytes */
     const struct bt_stream_events *events;
     void *owner;
     size_t high_water;
@@ -124,6 +129,7 @@ static void fail_now(struct bt_stream *stream, enum bt_status status, int error)
     drop_unsent(stream);
     (void)event_del(&stream->event);
     bt_deferred_clear(&stream->later);
+    bt_timer_clear(&stream->look);
     stream->events->on_failed(stream->owner, status, error);
 }
 
@@ -369,6 +375,7 @@ static void read_some(struct bt_stream *stream)
         if ((size_t)got < room && !stream->is_peer_shut &&
             !stream->is_write_broken) {
             stream->is_readable = false;
+            bt_timer_set(&stream->look, LOOK_MS);
         }
         deliver(stream, scratch, (size_t)got);
     }
@@ -427,6 +434,19 @@ static void look_while_paused(struct bt_stream *stream, short what)
     if (error != 0) {
         fail_now(stream, status_of_errno(error), error);
     }
+}
+
+static void on_look(struct bt_timer *timer)
+{
+    struct bt_stream *const stream =
+        bt_container_of(timer, struct bt_stream, look);
+
+    if (stream->is_paused) {
+        look_while_paused(stream, EV_WRITE);
+        return;
+    }
+    stream->is_readable = true;
+    read_some(stream);
 }
 
 static void on_event(evutil_socket_t fd, short what, void *arg)
@@ -509,6 +529,7 @@ static struct bt_stream *stream_new(struct bt_loop *loop,
     stream->events = events;
     stream->owner = owner;
     stream->later.on_run = on_later;
+    bt_timer_init(&stream->look, loop, on_look);
     stream->sent_ms = bt_loop_now_ms(loop);
     stream->read_ms = stream->sent_ms;
     return stream;
@@ -533,18 +554,12 @@ static void set_no_delay(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-/* These fail on a unix socket, whose peer cannot vanish. */
 static void watch_peer(int fd)
 {
-    static const int on = 1, idle_s = PEER_IDLE_S, interval_s = PEER_INTERVAL_S,
-                     probes = PEER_PROBES;
     static const unsigned silent_ms = PEER_SILENT_MS;
 
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s,
-                     sizeof(interval_s));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+    bt_keep_alive(fd, PEER_IDLE_S, PEER_INTERVAL_S, PEER_PROBES);
+    /* Fails on a unix socket. */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms,
                      sizeof(silent_ms));
 }
@@ -636,6 +651,7 @@ void bt_stream_close(struct bt_stream **stream_p)
     stream->is_closed = true;
     (void)event_del(&stream->event);
     bt_deferred_clear(&stream->later);
+    bt_timer_clear(&stream->look);
     drop_unsent(stream);
     (void)close(stream->fd);
     bt_loop_bury(stream->loop, &stream->grave, stream_destroy);

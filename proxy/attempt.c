@@ -24,16 +24,6 @@ static const struct pool_conf *conf_of(const struct exchange *x)
     return x->pool->conf;
 }
 
-static bool is_stock(const struct exchange *x)
-{
-    return prefill_is_stock(conf_of(x)->connector);
-}
-
-static bool is_baton(const struct exchange *x)
-{
-    return conf_of(x)->connector == CONNECTOR_BATON;
-}
-
 static bool wants_prefill(const struct exchange *x)
 {
     return x->reason == ROUTE_REASON_PD;
@@ -108,22 +98,14 @@ static struct leg_ask ask_of(const struct exchange *x, struct engine *engine,
         .fields = x->headers.fields,
         .authorization =
             passes_key ? x->headers.authorization : (struct bt_str){0},
+        /* All calls of a handoff, its release too, have the same id: several
+         * stock connectors find the blocks by it. */
+        .inner_id = x->inner_id,
+        .call = x->calls,
+        .repeat = x->repeats,
         .body = body,
         .fresh_only = is_fresh,
     };
-}
-
-/*
- * The id that engines get. Both legs of a handoff and its release leg have the
- * same: several stock connectors find the blocks by it.
- */
-static struct bt_str request_id_of(struct exchange *x)
-{
-    if (x->repeats > 0) {
-        return bt_arena_printf(&x->arena, "%s-%u-r%u", x->inner_id, x->calls,
-                               x->repeats);
-    }
-    return bt_arena_printf(&x->arena, "%s-%u", x->inner_id, x->calls);
 }
 
 static bool open_leg(struct exchange *x, struct leg *leg, struct engine *engine,
@@ -133,8 +115,7 @@ static bool open_leg(struct exchange *x, struct leg *leg, struct engine *engine,
 
     x->why = (struct bt_str){0};
     ask.arena = &x->arena;
-    ask.request_id = request_id_of(x);
-    return ask.request_id.ptr != NULL && leg_open(leg, &ask) == BT_OK;
+    return leg_open(leg, &ask) == BT_OK;
 }
 
 static void begin_handoff(struct exchange *x)
@@ -169,7 +150,7 @@ static void tell_begin(struct exchange *x)
                            ? name.len
                            : sizeof(begin.request_id) - 1;
 
-    if (!is_baton(x)) {
+    if (!exchange_is_baton(x)) {
         return;
     }
     memcpy(begin.request_id, name.ptr, len);
@@ -230,7 +211,7 @@ static void start_decode(struct exchange *x, bool is_fresh)
     if (x->params.len == 0) {
         x->calls++;
         x->repeats = 0;
-    } else if (is_baton(x)) {
+    } else if (exchange_is_baton(x)) {
         x->repeats += x->decode_has_params ? 1 : 0;
         control_handoff_decode(x->worker->program->control, x->handoff,
                                x->decode_engine);
@@ -291,7 +272,8 @@ static enum fault fault_of(enum route_verdict verdict)
 
 bool attempt_is_spent(const struct exchange *x)
 {
-    return is_stock(x) && x->decode_has_params && leg_is_sent(&x->decode);
+    return exchange_is_stock(x) && x->decode_has_params &&
+           leg_is_sent(&x->decode);
 }
 
 /* May this handoff still go to another D? */
@@ -302,7 +284,7 @@ static bool handoff_is_good(const struct exchange *x)
     if (x->params.len == 0) {
         return false;
     }
-    if (is_stock(x)) {
+    if (exchange_is_stock(x)) {
         return !attempt_is_spent(x) &&
                now - x->params_ms <= prefill_lease_ms(conf_of(x)) / 2;
     }
@@ -427,7 +409,7 @@ static bool take_attempt(struct exchange *x, enum leg_role role)
 /*
  * What follows a failure: other engines (or, with `prefill`, another D for its
  * handoff), at once or when they have room. The leg is closed when there is a
- * way. False: none is left, or no further call is allowed.
+ * way. False: none is left, or no further call is allowed; nothing changed.
  */
 static bool go_on(struct exchange *x, struct leg *leg, enum leg_outcome outcome,
                   const struct engine *prefill)
@@ -445,7 +427,7 @@ static bool go_on(struct exchange *x, struct leg *leg, enum leg_outcome outcome,
     return true;
 }
 
-/* D alone after all, where the operator allows it. */
+/* D alone after all, where the operator allows it. False: nothing changed. */
 static bool go_local(struct exchange *x, enum leg_outcome outcome)
 {
     const struct way way = pick(x, ROUTE_REASON_LOCAL, NULL);
@@ -667,7 +649,7 @@ static void prefill_good(struct exchange *x,
     worker_learn_tokens(x->worker, x->pool, x->request.text_bytes,
                         answer->prompt_tokens);
     leg_close(&x->prefill, LEG_OK);
-    if (is_baton(x)) {
+    if (exchange_is_baton(x)) {
         control_handoff_prefilled(x->worker->program->control, x->handoff,
                                   x->prefill_us);
     }
@@ -771,7 +753,7 @@ void attempt_prefill_failed(struct exchange *x,
  */
 static bool prefill_is_to_blame(const struct exchange *x)
 {
-    return is_baton(x) && wants_prefill(x) && x->params.len > 0 &&
+    return exchange_is_baton(x) && wants_prefill(x) && x->params.len > 0 &&
            !x->is_pulled && !x->decode_was_cleared &&
            (x->hold_ended || !engine_is_usable(x->prefill_engine));
 }
@@ -783,11 +765,10 @@ static bool prefill_is_to_blame(const struct exchange *x)
  */
 static bool decode_elsewhere(struct exchange *x, enum leg_outcome outcome)
 {
-    const bool is_blameless = prefill_is_to_blame(x);
-    const bool may_repeat =
-        is_baton(x) && wants_prefill(x) && x->params.len > 0 && !x->is_pulled;
+    const bool may_repeat = exchange_is_baton(x) && wants_prefill(x) &&
+                            x->params.len > 0 && !x->is_pulled;
 
-    if (is_blameless) {
+    if (prefill_is_to_blame(x)) {
         x->decode_was_cleared = true;
         x->avoid_count = 0; /* no D is to blame, nor was one before */
         avoid(x, x->prefill_engine);
@@ -1018,8 +999,7 @@ bool attempt_release(struct exchange *x)
     struct engine *engine;
     enum release_result result = RELEASE_RESULT_TOO_LATE;
 
-    if (x->pool == NULL || !is_stock(x) || x->params.len == 0 ||
-        attempt_is_spent(x)) {
+    if (!exchange_is_stock(x) || x->params.len == 0 || attempt_is_spent(x)) {
         return false;
     }
     if (!handoff_is_good(x)) {

@@ -226,7 +226,7 @@ bool auth_allows(const struct auth *auth, struct bt_str authorization)
     bool is_allowed = false;
 
     if (authorization.len <= scheme.len ||
-        !bt_str_eq_nocase(bt_str_span(authorization.ptr, scheme.len), scheme)) {
+        !bt_str_starts_nocase(authorization, scheme)) {
         return false;
     }
     if (!digest_of(bt_str_trim(bt_str_span(authorization.ptr + scheme.len,

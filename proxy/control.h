@@ -58,7 +58,6 @@ struct control_options {
     /* For /metrics: instances of all workers, fixed before start. */
     struct bt_metrics *const *metrics;
     size_t metrics_count;
-    struct bt_metrics *own_metrics; /* control's own instance, one of them */
     /* Asks the program: "draining"? For /ready on the admin listener. */
     const atomic_bool *is_draining;
 };

@@ -24,12 +24,6 @@ static void on_rested(struct bt_timer *timer)
     pause_all(bt_container_of(timer, struct control_listener, rest), false);
 }
 
-static bool is_shortage(int error)
-{
-    return error == EMFILE || error == ENFILE || error == ENOMEM ||
-           error == ENOBUFS;
-}
-
 static void on_readable(void *owner)
 {
     const struct control_socket *const socket = owner;
@@ -46,7 +40,7 @@ static void on_readable(void *owner)
             error = errno;
         }
     }
-    if (is_shortage(error)) {
+    if (bt_accept_is_short(error)) {
         bt_log_limited(BT_LOG_ERROR, listener->address,
                        "cannot accept: errno %d", error);
         pause_all(listener, true);

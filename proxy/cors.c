@@ -99,17 +99,7 @@ void cors_write_preflight(const struct cors_conf *cors, const char *origin,
 void cors_write_answer(const struct cors_conf *cors, const char *origin,
                        struct bt_str fields, struct bt_buf *out)
 {
-    const struct bt_str own = BT_STR("access-control-");
-
-    while (fields.len > 0) {
-        const size_t end = bt_str_find(fields, BT_STR("\r\n"));
-        const struct bt_str line = bt_str_cut(fields, end + 2);
-
-        if (!bt_str_eq_nocase(bt_str_cut(line, own.len), own)) {
-            bt_buf_append(out, line);
-        }
-        fields = bt_str_span(fields.ptr + line.len, fields.len - line.len);
-    }
+    bt_buf_append(out, fields);
     write_origin(cors, origin, out);
     if (origin != NULL) {
         bt_buf_append(out, BT_STR("Access-Control-Expose-Headers: *\r\n"));

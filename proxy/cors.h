@@ -27,7 +27,7 @@ bool cors_is_preflight(const struct bt_http_head *head);
 void cors_write_preflight(const struct cors_conf *cors, const char *origin,
                           const struct bt_http_head *head, struct bt_buf *out);
 
-/* Appends an answer's lines with ours in the place of an engine's own. */
+/* Appends an answer's lines, and ours. */
 void cors_write_answer(const struct cors_conf *cors, const char *origin,
                        struct bt_str fields, struct bt_buf *out);
 

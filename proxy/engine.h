@@ -1,7 +1,8 @@
 /*
  * The engines that the configuration names, in their pools, with what all
  * threads need to know of them. The registry is built before the threads
- * start and lives as long as the program; only the atomics change.
+ * start and lives as long as the program; only the atomics change, and the
+ * addresses of a name, once, behind is_unresolved.
  *
  *     registry -> pools -> prefill engines, decode engines
  *

@@ -37,6 +37,7 @@
 #define SEND_WHOLE_MS  500
 #define LINGER_MS      250
 #define REPORT_MS      250
+#define END_MS         1000 /* from the end marker to the answer's end */
 #define BODY_AHEAD     (16 * BT_KIB)
 #define WORDS_MS       1000 /* for the body of an engine's 5xx */
 
@@ -47,12 +48,12 @@ static const char *const STATE_NAMES[] = {
     [XS_DONE] = "done",
 };
 
-static bool is_baton(const struct exchange *x)
+bool exchange_is_baton(const struct exchange *x)
 {
     return x->pool != NULL && x->pool->conf->connector == CONNECTOR_BATON;
 }
 
-static bool is_stock(const struct exchange *x)
+bool exchange_is_stock(const struct exchange *x)
 {
     return x->pool != NULL && prefill_is_stock(x->pool->conf->connector);
 }
@@ -217,8 +218,9 @@ static void unlink_bucket(struct exchange *x)
  */
 static bool lacks_report(const struct exchange *x)
 {
-    return is_baton(x) && x->fault == FAULT_NONE && x->params.len > 0 &&
-           x->pull.handoff.lo == 0 && !access_log_is_off(x->worker->access_log);
+    return exchange_is_baton(x) && x->fault == FAULT_NONE &&
+           x->params.len > 0 && x->pull.handoff.lo == 0 &&
+           !access_log_is_off(x->worker->access_log);
 }
 
 static void log_once(struct exchange *x)
@@ -315,8 +317,8 @@ static enum release_reason reason_of(const struct exchange *x)
 /* D got a stock handoff: a close too soon would be parsed as no request. */
 static bool must_linger(const struct exchange *x)
 {
-    if (!leg_is_open(&x->decode) || !is_stock(x) || x->params.len == 0 ||
-        x->decode.is_whole) {
+    if (!leg_is_open(&x->decode) || !exchange_is_stock(x) ||
+        x->params.len == 0 || x->decode.is_whole) {
         return false;
     }
     return !leg_is_sent(&x->decode) ||
@@ -326,7 +328,7 @@ static bool must_linger(const struct exchange *x)
 /* P may have a handoff for us on its way. */
 static bool must_harvest(const struct exchange *x)
 {
-    return leg_is_open(&x->prefill) && is_stock(x) &&
+    return leg_is_open(&x->prefill) && exchange_is_stock(x) &&
            leg_is_sent(&x->prefill) && !x->prefill.is_whole &&
            (x->prefill.code == 0 || x->prefill.code == 200);
 }
@@ -340,7 +342,7 @@ static bool must_be_cut(const struct exchange *x)
     const struct worker *const worker = x->worker;
     const size_t limit = (size_t)worker->config->limits.tails;
     const bool is_owed =
-        is_stock(x) && x->params.len > 0 && !attempt_is_spent(x);
+        exchange_is_stock(x) && x->params.len > 0 && !attempt_is_spent(x);
 
     return limit > 0 && worker->tail_count - worker->unsent_count > limit &&
            (must_harvest(x) || must_linger(x) || is_owed ||
@@ -711,7 +713,7 @@ static void first_answer(struct exchange *x)
     learn_tools(x);
     x->ttft_us = bt_clock_us() - x->start_us;
     stats_time(x->worker->metrics, STAT_TTFT, x->ttft_us);
-    if (is_baton(x) && x->handoff.lo != 0) {
+    if (exchange_is_baton(x) && x->handoff.lo != 0) {
         control_handoff_first_token(x->worker->program->control, x->handoff,
                                     x->ttft_us);
     }
@@ -720,8 +722,9 @@ static void first_answer(struct exchange *x)
 static void stream_break(struct exchange *x, enum fault fault, unsigned status)
 {
     x->fault = fault;
+    x->code = x->relay.code;
     relay_break(&x->relay, fault, status);
-    if (x->state != XS_DONE) {
+    if (!x->is_concluded) { /* the client may leave while it is written to */
         exchange_settle(x);
     }
 }
@@ -744,7 +747,6 @@ static void decode_bad(struct exchange *x)
         return;
     }
     leg_close(&x->decode, LEG_BAD_ANSWER);
-    x->code = x->relay.code;
     stream_break(x, is_error ? FAULT_DECODE_FAILED : FAULT_DECODE_BAD,
                  x->relay.error_code);
 }
@@ -762,13 +764,10 @@ static bool take_result(struct exchange *x, enum relay_result result)
         attempt_decode_error(x);
         return false;
     case RELAY_NO_MEMORY:
-        x->fault = FAULT_OVERLOADED;
-        x->code = x->relay.code;
         if (!x->relay.committed) {
             exchange_refuse(x, FAULT_OVERLOADED, 0, (struct bt_str){0});
         } else {
-            relay_break(&x->relay, FAULT_OVERLOADED, 0);
-            exchange_settle(x);
+            stream_break(x, FAULT_OVERLOADED, 0);
         }
         return false;
     case RELAY_CUT:
@@ -777,7 +776,6 @@ static bool take_result(struct exchange *x, enum relay_result result)
             return false;
         }
         leg_close(&x->decode, LEG_LOST);
-        x->code = x->relay.code;
         stream_break(x, FAULT_STREAM_LOST, 0);
         return false;
     case RELAY_ERROR:
@@ -788,6 +786,14 @@ static bool take_result(struct exchange *x, enum relay_result result)
         return false;
     }
     return true;
+}
+
+/* Of a stream. Behind its end marker there is nothing to wait for but the end
+ * of the answer. */
+static void await_more(struct exchange *x)
+{
+    set_timer(x,
+              x->relay.has_marker ? END_MS : x->worker->config->timeouts.idle);
 }
 
 static void decode_body(struct exchange *x, struct bt_str bytes)
@@ -810,6 +816,7 @@ static void decode_body(struct exchange *x, struct bt_str bytes)
         drop_body(x);
     }
     exchange_enter(x, XS_STREAM);
+    await_more(x);
 }
 
 static void decode_whole(struct exchange *x)
@@ -817,14 +824,14 @@ static void decode_whole(struct exchange *x)
     const bool was_committed = x->relay.committed;
     const enum relay_result result = relay_end(&x->relay);
 
+    if (x->is_concluded) {
+        return; /* the client left while it was written to */
+    }
     if (result != RELAY_GO) {
         (void)take_result(x, result);
         return;
     }
     x->code = x->relay.code;
-    if (x->state == XS_DONE) {
-        return;
-    }
     if (!was_committed) {
         first_answer(x);
     }
@@ -882,10 +889,20 @@ static void stream_body(struct exchange *x, struct bt_str bytes)
 {
     const enum relay_result result = relay_body(&x->relay, bytes);
 
-    if (x->sink == NULL || !take_result(x, result)) {
+    if (x->sink == NULL || (result != RELAY_GO && !take_result(x, result))) {
         return;
     }
-    set_timer(x, x->worker->config->timeouts.idle);
+    await_more(x);
+}
+
+/*
+ * D broke off, or is silent, behind the end marker: the client has it all, and
+ * what else came is no event.
+ */
+static void end_at_marker(struct exchange *x)
+{
+    bt_buf_clear(&x->relay.held);
+    decode_whole(x);
 }
 
 static void stream_deadline(struct exchange *x)
@@ -895,6 +912,10 @@ static void stream_deadline(struct exchange *x)
     if (fault == FAULT_STREAM_STALLED && x->decode.is_paused) {
         /* The client is the slow one; its own deadline watches it. */
         set_timer(x, x->worker->config->timeouts.idle);
+        return;
+    }
+    if (x->relay.has_marker) {
+        end_at_marker(x);
         return;
     }
     stream_break(x, fault, 0);
@@ -910,6 +931,10 @@ static void on_stream(struct exchange *x, const struct exchange_event *event)
         decode_whole(x);
         return;
     case XE_FAILED:
+        if (x->relay.has_marker) {
+            end_at_marker(x);
+            return;
+        }
         leg_close(&x->decode, LEG_LOST);
         stream_break(x, FAULT_STREAM_LOST, 0);
         return;

@@ -67,7 +67,6 @@ struct exchange {
     struct exchange *queue_prev;
     struct exchange *queue_next;
     bool is_queued;
-    bool is_counted;
 
     /* the request */
     enum endpoint endpoint;
@@ -165,6 +164,9 @@ BT_MUST_CHECK enum fault exchange_take_body(struct exchange *x,
 
 /* --- between exchange.c and attempt.c --- */
 
+/* Of its connector; both are false while no pool is chosen. */
+bool exchange_is_baton(const struct exchange *x);
+bool exchange_is_stock(const struct exchange *x);
 /* Assigns the state; sets the timer. */
 void exchange_enter(struct exchange *x, enum exchange_state state);
 /* Answers with a fault (status 0: its own) and settles. */

@@ -4,7 +4,6 @@
 #include "proxy/filter.h"
 
 #include "common/json.h"
-#include "common/simd.h"
 
 #define NAME_MAX_BYTES      256
 #define SEPARATOR_MAX_BYTES 4096
@@ -101,44 +100,22 @@ static const char *find(const char *at, const char *end, char byte)
     return at == end ? NULL : memchr(at, byte, (size_t)(end - at));
 }
 
-/* Texts have many backslashes, or none; few stand before a 'u'. */
-static bool has_escaped_letter(struct bt_str bytes)
-{
-    const char *const end = bytes.ptr + bytes.len;
-    const char *at = find(bytes.ptr, end, '\\');
-
-    if (at == NULL) {
-        return false;
-    }
-#if BT_SIMD
-    while (end - at > 16 && bt_simd_pair(at, '\\', 'u') == 0) {
-        at += 16;
-    }
-    if (end - at <= 16 && bytes.len > 16 &&
-        bt_simd_pair(end - 17, '\\', 'u') == 0) {
-        return false;
-    }
-#endif
-    while (at < end && !spells_letter(at, end)) {
-        at++;
-    }
-    return at < end;
-}
-
 bool filter_concerns(struct bt_str bytes, bool has_cached)
 {
-    const char *end;
-    const char *at;
+    const char *const end = bytes.ptr + bytes.len;
+    const char *at = find(bytes.ptr, end, '_');
 
-    if (bytes.len == 0) {
-        return false;
-    }
-    end = bytes.ptr + bytes.len;
-    at = find(bytes.ptr, end, '_');
     while (at != NULL && !is_name_at(bytes, at, has_cached)) {
         at = find(at + 1, end, '_');
     }
-    return at != NULL || has_escaped_letter(bytes);
+    if (at != NULL) {
+        return true;
+    }
+    at = find(bytes.ptr, end, '\\');
+    while (at != NULL && !spells_letter(at, end)) {
+        at = find(at + 1, end, '\\');
+    }
+    return at != NULL;
 }
 
 void filter_init(struct filter *filter, struct bt_str cached)
@@ -157,9 +134,8 @@ static bool is_blank(char byte)
     return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
 }
 
-static bool starts_disagg(struct bt_str name)
+static bool starts_with(struct bt_str name, struct bt_str prefix)
 {
-    const struct bt_str prefix = BT_STR("disagg_");
     struct bt_buf quoted = {0};
     struct bt_buf plain = {0};
     bool starts;
@@ -181,12 +157,11 @@ static bool starts_disagg(struct bt_str name)
 /* `name`, between its quotes, may be the beginning of one that is longer. */
 static bool is_private_name(struct bt_str name)
 {
-    return bt_json_name_is(name, BT_STR("kv_transfer_params")) ||
-           bt_json_name_is(name, BT_STR("ec_transfer_params")) ||
-           bt_json_name_is(name, BT_STR("bootstrap_host")) ||
-           bt_json_name_is(name, BT_STR("bootstrap_port")) ||
-           bt_json_name_is(name, BT_STR("bootstrap_room")) ||
-           starts_disagg(name);
+#define PRIVATE(constant, text) bt_json_name_is(name, BT_STR(text)) ||
+#define PRIVATE_PREFIX(text)    starts_with(name, BT_STR(text)) ||
+    return
+#include "proxy/private.def"
+        false;
 }
 
 /* A kept member's held bytes go out; the first one without its comma. */

@@ -10,25 +10,24 @@
 
 /* Not passed to engines, beside hop-by-hop fields. */
 static const struct bt_str DROPPED[] = {
-    NAME("host"),
-    NAME("expect"),
-    NAME("accept-encoding"),
-    NAME("x-request-id"),
-    NAME("authorization"), /* put back by the leg, by rule */
-    NAME("forwarded"),
-    NAME("x-real-ip"),
-    NAME("x-data-parallel-rank"),
-    NAME("x-prefiller-host-port"),
-    NAME("x-prefiller-url"),
-    NAME("x-data-parallel-host-port"),
-    NAME("x-decoder-host-port"),
-    NAME("x-encoder-hosts-ports"),
+    NAME("host"),         NAME("expect"),        NAME("accept-encoding"),
+    NAME("x-request-id"), NAME("authorization"), /* put back by the leg, by rule
+                                                  */
+    NAME("forwarded"),    NAME("x-real-ip"),
 };
+/*
+ * Nor these: besides ours and other proxies', the fields by which routers and
+ * engines of this field let the sender choose engines, ranks and transfers
+ * (llm-d, Dynamo, SGLang, vLLM).
+ */
 static const struct bt_str DROPPED_PREFIXES[] = {
-    NAME("x-baton-"),
-    NAME("x-forwarded-"),
-    NAME("x-prefiller-"),
-    NAME("x-decoder-"),
+    NAME("x-baton-"),  NAME("x-forwarded-"),
+    NAME("x-prefill"), NAME("x-decode"),
+    NAME("x-encode"),  NAME("x-data-parallel-"),
+    NAME("x-dp-"),     NAME("x-gateway-destination-"),
+    NAME("x-worker-"), NAME("x-dynamo-"),
+    NAME("x-smg-"),    NAME("x-sglang-"),
+    NAME("x-kv-"),
 };
 /* May stand once. */
 static const struct bt_str SINGLE[] = {
@@ -38,12 +37,6 @@ static const struct bt_str SINGLE[] = {
 };
 /* Standing twice they mean nothing and are left out. */
 static const struct bt_str TRACE = NAME("traceparent");
-
-static bool starts_nocase(struct bt_str text, struct bt_str prefix)
-{
-    return text.len >= prefix.len &&
-           bt_str_eq_nocase(bt_str_span(text.ptr, prefix.len), prefix);
-}
 
 static bool is_listed(struct bt_str name, const struct bt_str *list,
                       size_t count)
@@ -58,8 +51,11 @@ static bool is_listed(struct bt_str name, const struct bt_str *list,
 
 static bool has_prefix(struct bt_str name)
 {
+    if (!bt_str_starts_nocase(name, BT_STR("x-"))) {
+        return false;
+    }
     for (size_t i = 0; i < BT_ARRAY_LEN(DROPPED_PREFIXES); i++) {
-        if (starts_nocase(name, DROPPED_PREFIXES[i])) {
+        if (bt_str_starts_nocase(name, DROPPED_PREFIXES[i])) {
             return true;
         }
     }
@@ -144,7 +140,9 @@ void headers_write_answer(const struct bt_http_head *head, struct bt_buf *out)
         const struct bt_http_field *const field = &head->fields[i];
 
         if (bt_http_field_is_hop(head, field->name) ||
-            starts_nocase(field->name, BT_STR("x-baton-")) ||
+            bt_str_starts_nocase(field->name, BT_STR("x-baton-")) ||
+            /* Which pages may read it is this proxy's to say. */
+            bt_str_starts_nocase(field->name, BT_STR("access-control-")) ||
             bt_str_eq_nocase(field->name, BT_STR("x-request-id"))) {
             continue;
         }

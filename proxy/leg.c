@@ -162,17 +162,25 @@ static struct bt_str write_head(const struct leg_ask *ask)
 {
     const struct engine *const engine = ask->engine;
     const struct bt_str host = bt_str_of(engine->url.authority);
-    char tail[64];
+    char repeat[16] = "";
+    char tail[128];
     char *text;
     char *at;
-    const int tail_len =
-        snprintf(tail, sizeof(tail), "\r\nContent-Length: %zu\r\n\r\n",
-                 bt_json_splice_len(ask->body));
+    int tail_len;
 
-    text = bt_arena_alloc(ask->arena,
-                          ask->target.len + host.len + ask->fields.len +
-                              engine->key.len + ask->authorization.len +
-                              ask->request_id.len + (size_t)tail_len + 128);
+    if (ask->repeat > 0) {
+        (void)snprintf(repeat, sizeof(repeat), "-r%u", ask->repeat);
+    }
+    tail_len = snprintf(tail, sizeof(tail),
+                        "X-Request-Id: %s-%u%s\r\n"
+                        "Content-Length: %zu\r\n\r\n",
+                        ask->inner_id, ask->call, repeat,
+                        bt_json_splice_len(ask->body));
+
+    text = bt_arena_alloc(ask->arena, ask->target.len + host.len +
+                                          ask->fields.len + engine->key.len +
+                                          ask->authorization.len +
+                                          (size_t)tail_len + 128);
     if (text == NULL) {
         return (struct bt_str){0};
     }
@@ -192,8 +200,6 @@ static struct bt_str write_head(const struct leg_ask *ask)
         bt_str_put(&at, ask->authorization);
         bt_str_put(&at, BT_STR("\r\n"));
     }
-    bt_str_put(&at, BT_STR("X-Request-Id: "));
-    bt_str_put(&at, ask->request_id);
     bt_str_put(&at, bt_str_span(tail, (size_t)tail_len));
     return bt_str_span(text, (size_t)(at - text));
 }

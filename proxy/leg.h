@@ -43,7 +43,10 @@ struct leg_ask {
     struct bt_str target;        /* path and query */
     struct bt_str fields;        /* the client's end-to-end fields */
     struct bt_str authorization; /* passed on; empty: none */
-    struct bt_str request_id;    /* for the engine */
+    /* The engine's X-Request-Id: <inner_id>-<call>, and -r<repeat> if any. */
+    const char *inner_id;
+    unsigned call;
+    unsigned repeat;
     const struct bt_json_splice *body;
     bool fresh_only;
 };

@@ -11,14 +11,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define ACCEPTS_PER_TURN 64
 #define PAUSE_MS         50
+
+/* Accepted sockets inherit it: a client that vanished, without a word of its
+ * host, is found out within a minute while it waits for its answer. */
+#define PEER_IDLE_S     30
+#define PEER_INTERVAL_S 10
+#define PEER_PROBES     3
 
 struct listener {
     struct worker *worker;
@@ -110,12 +114,6 @@ static void admit(struct listener *listener, int fd, const struct bt_addr *peer)
     }
 }
 
-static bool is_shortage(int error)
-{
-    return error == EMFILE || error == ENFILE || error == ENOBUFS ||
-           error == ENOMEM;
-}
-
 static void on_readable(void *owner)
 {
     struct listener *const listener = owner;
@@ -128,7 +126,7 @@ static void on_readable(void *owner)
 
         if (fd >= 0) {
             admit(listener, fd, &peer);
-        } else if (is_shortage(errno)) {
+        } else if (bt_accept_is_short(errno)) {
             if (!make_room(listener)) {
                 use_spare(listener);
                 return;
@@ -147,26 +145,6 @@ static void on_due(struct bt_timer *timer)
     bt_watch_pause(listener->watch, false);
 }
 
-/* Accepted sockets inherit it: a client that vanished, without a word of its
- * host, is found out within a minute while it waits for its answer. */
-static void set_keep_alive(int fd)
-{
-    static const struct {
-        int level, name, value;
-    } OPTIONS[] = {
-        {SOL_SOCKET, SO_KEEPALIVE, 1},
-        {IPPROTO_TCP, TCP_KEEPIDLE, 30},
-        {IPPROTO_TCP, TCP_KEEPINTVL, 10},
-        {IPPROTO_TCP, TCP_KEEPCNT, 3},
-    };
-
-    for (size_t i = 0; i < BT_ARRAY_LEN(OPTIONS); i++) {
-        /* Fails on a unix socket, whose peer cannot vanish. */
-        (void)setsockopt(fd, OPTIONS[i].level, OPTIONS[i].name,
-                         &OPTIONS[i].value, sizeof(OPTIONS[i].value));
-    }
-}
-
 enum bt_status listener_open(struct worker *worker, int fd)
 {
     struct listener *const listener = calloc(1, sizeof(*listener));
@@ -176,7 +154,7 @@ enum bt_status listener_open(struct worker *worker, int fd)
         (void)close(fd);
         return BT_ERR_NOMEM;
     }
-    set_keep_alive(fd);
+    bt_keep_alive(fd, PEER_IDLE_S, PEER_INTERVAL_S, PEER_PROBES);
     listener->worker = worker;
     listener->fd = fd;
     listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);

@@ -1,9 +1,9 @@
 /*
  * models: one call per engine, one merged list, ids once.
  *
- *   clients -> desk (a worker's) -> book (the program's: the list, for a
- * second) |                   ^
- *                 +-> asks[] (one per engine) by the one desk whose turn it is
+ *   clients -> desk (a worker's) -> book (the program's: the list, 1 s long)
+ *                  |                  ^
+ *                  +--> asks[], one per engine, of the desk whose turn it is
  *
  * Whoever asks while a round of calls runs, on any worker, waits for its end.
  * A call counts among the engine's calls in flight; an engine that is full is
@@ -289,16 +289,21 @@ static void answer(struct models *models, enum fault fault, struct bt_str list)
 
 /* --- a round of calls --- */
 
+static void close_call(struct ask *ask)
+{
+    if (ask->call != NULL) {
+        bt_http_call_close(&ask->call);
+        atomic_fetch_sub(&ask->engine->in_flight, 1);
+        worker_has_room(ask->desk->worker);
+    }
+}
+
 static void close_asks(struct desk *desk)
 {
     for (size_t i = 0; i < desk->ask_count; i++) {
         struct ask *const ask = &desk->asks[i];
 
-        if (ask->call != NULL) {
-            bt_http_call_close(&ask->call);
-            atomic_fetch_sub(&ask->engine->in_flight, 1);
-            worker_has_room(desk->worker);
-        }
+        close_call(ask);
         bt_buf_fini(&ask->head);
         bt_buf_fini(&ask->answer);
     }
@@ -363,9 +368,7 @@ static void ask_over(struct ask *ask, bool is_good)
     struct desk *const desk = ask->desk;
 
     ask->state = is_good ? ASK_GOOD : ASK_FAILED;
-    bt_http_call_close(&ask->call);
-    atomic_fetch_sub(&ask->engine->in_flight, 1);
-    worker_has_room(desk->worker);
+    close_call(ask);
     desk->open_count--;
     if (desk->open_count == 0) {
         /* Never from inside a call: the timer fires at once. */
@@ -452,6 +455,35 @@ static enum ask_state ask_open(struct ask *ask)
     return ASK_OPEN;
 }
 
+static bool has_failed(const struct engine *engine)
+{
+    return atomic_load(&engine->failed_at_ms) != 0;
+}
+
+/* Those that failed would keep all who ask waiting; with none left they are
+ * asked all the same. */
+static bool have_all_failed(const struct desk *desk)
+{
+    bool all = true;
+
+    for (size_t i = 0; i < desk->ask_count; i++) {
+        all = all && has_failed(desk->asks[i].engine);
+    }
+    return all;
+}
+
+static void ask_all(struct desk *desk)
+{
+    const bool all_failed = have_all_failed(desk);
+
+    for (size_t i = 0; i < desk->ask_count; i++) {
+        struct ask *const ask = &desk->asks[i];
+
+        ask->state =
+            has_failed(ask->engine) && !all_failed ? ASK_FAILED : ask_open(ask);
+    }
+}
+
 /* The book is this desk's until the round's end. */
 static void begin_round(struct desk *desk)
 {
@@ -469,8 +501,8 @@ static void begin_round(struct desk *desk)
     for (size_t i = 0; i < desk->ask_count; i++) {
         desk->asks[i].desk = desk;
         desk->asks[i].engine = &registry->engines[i];
-        desk->asks[i].state = ask_open(&desk->asks[i]);
     }
+    ask_all(desk);
     bt_timer_set(&desk->timer, desk->open_count > 0 ? DEADLINE_MS : 0);
 }
 

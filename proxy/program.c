@@ -8,6 +8,7 @@
 #include "proxy/program.h"
 
 #include "common/log.h"
+#include "common/log_file.h"
 #include "common/process.h"
 #include "proxy/access_log.h"
 #include "proxy/models.h"

@@ -226,8 +226,10 @@ static bool is_error_event(struct relay *relay, struct bt_str event)
     }
     bt_buf_clear(&relay->text);
     (void)filter_text(data, relay->cached, &relay->text);
-    relay->error =
-        relay->text.failed ? (struct bt_str){0} : bt_buf_str(&relay->text);
+    relay->error = (struct bt_str){0};
+    if (!relay->text.failed) {
+        relay->error = bt_buf_str(&relay->text);
+    }
     return true;
 }
 
@@ -364,6 +366,18 @@ static void look_for_marker(struct relay *relay, struct bt_str events)
 }
 
 /* Sends two runs of whole events with one write, edited where needed. */
+/* The end marker is nearly always the last line that came. */
+static bool may_end(struct bt_str events)
+{
+    size_t len = events.len;
+
+    while (len > 0 &&
+           (events.ptr[len - 1] == '\n' || events.ptr[len - 1] == '\r')) {
+        len--;
+    }
+    return len > 0 && events.ptr[len - 1] == ']';
+}
+
 static enum relay_result send_events(struct relay *relay, struct bt_str first,
                                      struct bt_str second)
 {
@@ -372,7 +386,7 @@ static enum relay_result send_events(struct relay *relay, struct bt_str first,
     enum relay_result result;
     enum relay_result sent;
 
-    if (relay->ends_by_close) {
+    if (relay->ends_by_close || may_end(second.len > 0 ? second : first)) {
         look_for_marker(relay, first);
         look_for_marker(relay, second);
     }
@@ -604,12 +618,11 @@ static enum relay_result sse_body(struct relay *relay, struct bt_str bytes)
     enum relay_result result = RELAY_GO;
     size_t from = 0;
 
-    /* Of UTF-16, which is no event stream, or of no text at all. */
-    if (memchr(bytes.ptr, '\0', bytes.len) != NULL) {
-        return RELAY_BAD;
-    }
     if (!relay->committed) {
-        return sse_before_commit(relay, bytes);
+        /* Of UTF-16, which is no event stream, or of no text at all. */
+        return memchr(bytes.ptr, '\0', bytes.len) != NULL
+                   ? RELAY_BAD
+                   : sse_before_commit(relay, bytes);
     }
     ends = scan(relay, bytes);
     if (relay->big != RELAY_SMALL) {
@@ -633,8 +646,9 @@ static enum relay_result sse_body(struct relay *relay, struct bt_str bytes)
         bt_buf_clear(&relay->held);
         from = ends.last;
     }
-    return result > RELAY_FULL ? result
-                               : hold(relay, tail(bytes, from), result);
+    return from == bytes.len || result > RELAY_FULL
+               ? result
+               : hold(relay, tail(bytes, from), result);
 }
 
 /* --- JSON and errors --- */

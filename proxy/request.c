@@ -29,11 +29,9 @@ enum member {
     MEMBER_MAX_TOKENS,
     MEMBER_MAX_COMPLETION_TOKENS,
     MEMBER_IGNORE_EOS,
-    MEMBER_KV,
-    MEMBER_EC,
-    MEMBER_BOOTSTRAP_HOST,
-    MEMBER_BOOTSTRAP_PORT,
-    MEMBER_BOOTSTRAP_ROOM,
+#define PRIVATE(name, text) MEMBER_##name,
+#define PRIVATE_PREFIX(text)
+#include "proxy/private.def"
     MEMBER_MODEL,
     MEMBER_PROMPT,
     MEMBER_MESSAGES,
@@ -50,7 +48,7 @@ enum member {
     MEMBER_SAMPLING_PARAMS,
     MEMBER_EXTRA_ARGS,
     MEMBER_COUNT,
-    MEMBER_DISAGG = MEMBER_COUNT, /* disagg_* */
+    MEMBER_PREFIXED = MEMBER_COUNT, /* of private.def: disagg_* */
     MEMBER_OTHER,
 };
 
@@ -71,11 +69,9 @@ static const struct bt_str NAMES[MEMBER_COUNT] = {
     [MEMBER_MAX_TOKENS] = NAME("max_tokens"),
     [MEMBER_MAX_COMPLETION_TOKENS] = NAME("max_completion_tokens"),
     [MEMBER_IGNORE_EOS] = NAME("ignore_eos"),
-    [MEMBER_KV] = NAME("kv_transfer_params"),
-    [MEMBER_EC] = NAME("ec_transfer_params"),
-    [MEMBER_BOOTSTRAP_HOST] = NAME("bootstrap_host"),
-    [MEMBER_BOOTSTRAP_PORT] = NAME("bootstrap_port"),
-    [MEMBER_BOOTSTRAP_ROOM] = NAME("bootstrap_room"),
+#define PRIVATE(name, text) [MEMBER_##name] = NAME(text),
+#define PRIVATE_PREFIX(text)
+#include "proxy/private.def"
     [MEMBER_MODEL] = NAME("model"),
     [MEMBER_PROMPT] = NAME("prompt"),
     [MEMBER_MESSAGES] = NAME("messages"),
@@ -91,7 +87,11 @@ static const struct bt_str NAMES[MEMBER_COUNT] = {
     [MEMBER_SAMPLING_PARAMS] = NAME("sampling_params"),
     [MEMBER_EXTRA_ARGS] = NAME("extra_args"),
 };
-static const struct bt_str DISAGG = NAME("disagg_");
+static const struct bt_str PREFIXES[] = {
+#define PRIVATE(name, text)
+#define PRIVATE_PREFIX(text) NAME(text),
+#include "proxy/private.def"
+};
 
 /* The walk over one body. */
 struct walk {
@@ -119,7 +119,12 @@ static enum member member_by_name(struct bt_str name)
             return (enum member)i;
         }
     }
-    return bt_str_starts(name, DISAGG) ? MEMBER_DISAGG : MEMBER_OTHER;
+    for (size_t i = 0; i < BT_ARRAY_LEN(PREFIXES); i++) {
+        if (bt_str_starts(name, PREFIXES[i])) {
+            return MEMBER_PREFIXED;
+        }
+    }
+    return MEMBER_OTHER;
 }
 
 /* Decodes a name that has escapes. */
@@ -149,7 +154,7 @@ static enum member member_of(struct bt_str raw, struct bt_arena *arena)
 static bool is_private(enum member member)
 {
     return (member >= MEMBER_KV && member <= MEMBER_BOOTSTRAP_ROOM) ||
-           member == MEMBER_DISAGG;
+           member == MEMBER_PREFIXED;
 }
 
 static bool is_container(enum member member)
@@ -441,7 +446,7 @@ static void read_member(struct walk *walk, const struct bt_json_member *m)
     const struct place place = {NULL, member, m->name, 0};
     const bool counts_once = is_edited(member) || is_private(member);
 
-    if (counts_once && member != MEMBER_DISAGG &&
+    if (counts_once && member != MEMBER_PREFIXED &&
         (walk->seen & SEEN(member)) != 0) {
         walk->is_twice = true;
         walk->twice = m->name;

@@ -10,6 +10,7 @@
 #include "agent/engine/api.h"
 #include "agent/engine/options.h"
 #include "common/log.h"
+#include "common/log_file.h"
 #include "common/process.h"
 #include "common/utf8.h"
 

@@ -449,8 +449,6 @@ static baton_status links_make(struct baton_agent *agent)
         .log_arg = agent->log.arg,
     };
 
-    baton_status status;
-
     if (options.proxy_count == 0) {
         return BATON_OK;
     }
@@ -461,7 +459,8 @@ static baton_status links_make(struct baton_agent *agent)
                       agent->regions.count, options.hello.len);
         return BATON_ERR_ARGUMENT;
     }
-    status = bta_links_open(agent->reactor, &options, &agent->links);
+    const baton_status status =
+        bta_links_open(agent->reactor, &options, &agent->links);
     agent->peers->links = agent->links;
     bta_pulls_set_links(agent->pulls, agent->links);
     return status;

@@ -8,15 +8,14 @@
 #include <unistd.h>
 
 struct bta_event_node {
-    struct bta_event_node *next;
+    TAILQ_ENTRY(bta_event_node) entry;
     baton_event event;
 };
 
 bool bta_events_init(struct bta_events *events)
 {
-    events->first = NULL;
-    events->last = NULL;
-    events->spare = NULL;
+    TAILQ_INIT(&events->waiting);
+    TAILQ_INIT(&events->spare);
     events->news_count = 0;
     events->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (events->fd < 0) {
@@ -29,19 +28,20 @@ bool bta_events_init(struct bta_events *events)
     return true;
 }
 
-static void list_free(struct bta_event_node *node)
+static void list_free(struct bta_event_list *list)
 {
-    while (node != NULL) {
-        struct bta_event_node *const next = node->next;
+    struct bta_event_node *node;
+
+    while ((node = TAILQ_FIRST(list)) != NULL) {
+        TAILQ_REMOVE(list, node, entry);
         free(node);
-        node = next;
     }
 }
 
 void bta_events_fini(struct bta_events *events)
 {
-    list_free(events->first);
-    list_free(events->spare);
+    list_free(&events->waiting);
+    list_free(&events->spare);
     (void)pthread_mutex_destroy(&events->lock);
     (void)close(events->fd);
 }
@@ -54,18 +54,16 @@ bool bta_events_reserve(struct bta_events *events)
         return false;
     }
     (void)pthread_mutex_lock(&events->lock);
-    node->next = events->spare;
-    events->spare = node;
+    TAILQ_INSERT_HEAD(&events->spare, node, entry);
     (void)pthread_mutex_unlock(&events->lock);
     return true;
 }
 
 static struct bta_event_node *spare_take(struct bta_events *events)
 {
-    struct bta_event_node *const node = events->spare;
+    struct bta_event_node *const node = TAILQ_FIRST(&events->spare);
 
-    events->spare = node->next;
-    node->next = NULL;
+    TAILQ_REMOVE(&events->spare, node, entry);
     return node;
 }
 
@@ -89,13 +87,10 @@ static void append(struct bta_events *events, struct bta_event_node *node,
 
     node->event = *event;
     events->news_count += is_news(event) ? 1 : 0;
-    if (events->first == NULL) {
-        events->first = node;
+    if (TAILQ_EMPTY(&events->waiting)) {
         (void)!write(events->fd, &one, sizeof(one));
-    } else {
-        events->last->next = node;
     }
-    events->last = node;
+    TAILQ_INSERT_TAIL(&events->waiting, node, entry);
 }
 
 void bta_events_push(struct bta_events *events, const baton_event *event)
@@ -108,20 +103,12 @@ void bta_events_push(struct bta_events *events, const baton_event *event)
 /* Takes the oldest news out of the list; there are some. */
 static struct bta_event_node *news_take(struct bta_events *events)
 {
-    struct bta_event_node **at = &events->first;
-    struct bta_event_node *before = NULL;
-    struct bta_event_node *node;
+    struct bta_event_node *node = TAILQ_FIRST(&events->waiting);
 
-    while (!is_news(&(*at)->event)) {
-        before = *at;
-        at = &before->next;
+    while (!is_news(&node->event)) {
+        node = TAILQ_NEXT(node, entry);
     }
-    node = *at;
-    *at = node->next;
-    if (events->last == node) {
-        events->last = before;
-    }
-    node->next = NULL;
+    TAILQ_REMOVE(&events->waiting, node, entry);
     events->news_count--;
     return node;
 }
@@ -141,24 +128,23 @@ void bta_events_news(struct bta_events *events, const baton_event *event)
 
 size_t bta_events_take(struct bta_events *events, baton_event *out, size_t max)
 {
-    struct bta_event_node *taken = NULL;
+    struct bta_event_list taken = TAILQ_HEAD_INITIALIZER(taken);
+    struct bta_event_node *node;
     uint64_t ignored;
     size_t count = 0;
 
     (void)pthread_mutex_lock(&events->lock);
-    while (count < max && events->first != NULL) {
-        struct bta_event_node *const node = events->first;
-        events->first = node->next;
+    while (count < max && (node = TAILQ_FIRST(&events->waiting)) != NULL) {
+        TAILQ_REMOVE(&events->waiting, node, entry);
         out[count] = node->event;
         events->news_count -= is_news(&node->event) ? 1 : 0;
         count++;
-        node->next = taken;
-        taken = node;
+        TAILQ_INSERT_HEAD(&taken, node, entry);
     }
-    if (count > 0 && events->first == NULL) {
+    if (count > 0 && TAILQ_EMPTY(&events->waiting)) {
         (void)!read(events->fd, &ignored, sizeof(ignored));
     }
     (void)pthread_mutex_unlock(&events->lock);
-    list_free(taken);
+    list_free(&taken);
     return count;
 }

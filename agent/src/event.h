@@ -10,19 +10,20 @@
 #include "common/base.h"
 
 #include <pthread.h>
+#include <sys/queue.h>
 
 #include "baton/agent.h"
 
 #define BTA_EVENTS_NEWS_MAX 4096
 
 struct bta_event_node;
+TAILQ_HEAD(bta_event_list, bta_event_node);
 
 struct bta_events {
     pthread_mutex_t lock;
     int fd; /* an eventfd, readable while the list is not empty */
-    struct bta_event_node *first, *last;
-    struct bta_event_node *spare; /* reserved */
-    size_t news_count;            /* PEER_* that wait */
+    struct bta_event_list waiting, spare; /* spare: reserved */
+    size_t news_count;                    /* PEER_* that wait */
 };
 
 /* False when memory or fds are out. */

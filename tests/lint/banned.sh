@@ -47,7 +47,7 @@ ban "$(call 'system|popen')" 'no shell from C'
 # words PATTERN REASON: in any text file that belongs to the project.
 words() {
     local found
-    found=$(grep -rnIE "$1" . --exclude-dir=.git --exclude-dir=build \
+    found=$(grep -rnIE "$1" . --exclude-dir=.git --exclude=.git --exclude-dir=build \
         --exclude-dir=.venv --exclude-dir=.cache --exclude-dir=__pycache__ \
         --exclude-dir=.pytest_cache --exclude=banned.sh --exclude-dir=found)
     if [[ -n $found ]]; then

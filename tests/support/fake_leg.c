@@ -51,7 +51,11 @@ enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
     legs->opened[leg->role]++;
     legs->was_fresh = ask->fresh_only;
     bt_buf_clear(&legs->request_id[leg->role]);
-    bt_buf_append(&legs->request_id[leg->role], ask->request_id);
+    bt_buf_printf(&legs->request_id[leg->role], "%s-%u", ask->inner_id,
+                  ask->call);
+    if (ask->repeat > 0) {
+        bt_buf_printf(&legs->request_id[leg->role], "-r%u", ask->repeat);
+    }
     bt_buf_clear(body);
     bt_json_splice_append(ask->body, body);
     return BT_OK;

@@ -249,7 +249,6 @@ START_TEST(a_shared_port_is_no_free_one)
     ck_assert_int_eq(bt_listen(&addr, false, &first), BT_OK);
     ck_assert_int_eq(bt_addr_of_fd(first, &addr), BT_OK);
     ck_assert_int_eq(bt_listen(&addr, true, &other), BT_ERR_EXISTS);
-    ck_assert_str_eq(bt_listen_text(BT_ERR_EXISTS), "address already in use");
     ck_assert_int_eq(bt_listen_share(first), BT_OK);
     ck_assert_int_eq(bt_listen(&addr, true, &second), BT_OK);
     /* What another program does first. */

@@ -1445,6 +1445,29 @@ START_TEST(a_stream_that_dies_gets_an_error_event_and_a_cut)
 }
 END_TEST
 
+START_TEST(a_stream_that_breaks_behind_its_end_marker_is_whole)
+{
+    reach_stream();
+    on_body(&x->decode, "data: [DONE]\n\n: and mo");
+    on_failed(&x->decode, false, false);
+    ck_assert_uint_eq(fake.ends, 1);
+    ck_assert_int_eq(x->fault, FAULT_NONE);
+    ck_assert(!has(bt_buf_str(&fake.body), "error"));
+    again();
+    reach_stream();
+    on_body(&x->decode, "data: [DONE]\n\n");
+    on(XE_DEADLINE, NULL); /* D does not end its answer */
+    ck_assert_uint_eq(fake.ends, 1);
+    ck_assert_int_eq(x->fault, FAULT_NONE);
+    again();
+    reach_stream();
+    on_body(&x->decode, "data: {\"t\":\"[DONE]\"}\n\ndata: [1]\n\n");
+    on_failed(&x->decode, false, false);
+    ck_assert_uint_eq(fake.ends, 0);
+    ck_assert_int_eq(x->fault, FAULT_STREAM_LOST);
+}
+END_TEST
+
 START_TEST(a_refused_key_of_ours_is_not_the_clients_fault)
 {
     struct engine *const engine = program.registry->pools[0].prefill[0];
@@ -2080,6 +2103,7 @@ HARNESS_MAIN_WITH(
     a_busy_decode_is_left_once_then_passed_on,
     a_refusal_of_decode_is_the_clients,
     a_stream_that_dies_gets_an_error_event_and_a_cut,
+    a_stream_that_breaks_behind_its_end_marker_is_whole,
     a_refused_key_of_ours_is_not_the_clients_fault,
     a_client_that_leaves_during_prefill_strands_no_handoff,
     a_client_that_leaves_before_the_prefill_leg_is_sent_just_ends,

@@ -91,11 +91,16 @@ static void setup(void)
 
 static void on_log(void *arg, int level, const char *text)
 {
+    const size_t len = strlen(text);
+    size_t at;
+
     (void)arg;
     (void)level;
     (void)pthread_mutex_lock(&said.lock);
-    if (strlen(said.text) + strlen(text) + 2 < sizeof(said.text)) {
-        strcat(strcat(said.text, text), "\n");
+    at = strlen(said.text);
+    if (at + len + 2 < sizeof(said.text)) {
+        memcpy(said.text + at, text, len);
+        memcpy(said.text + at + len, "\n", 2);
     }
     (void)pthread_mutex_unlock(&said.lock);
 }

@@ -16,6 +16,8 @@ START_TEST(compares_with_and_without_case)
     ck_assert(!bt_str_eq_nocase(BT_STR("a["), BT_STR("a{")));
     ck_assert(!bt_str_eq_nocase(BT_STR("a"), BT_STR("ab")));
     ck_assert(bt_str_eq_nocase(bt_str_of(NULL), BT_STR("")));
+    ck_assert(bt_str_starts_nocase(BT_STR("X-Baton-a"), BT_STR("x-baton-")));
+    ck_assert(!bt_str_starts_nocase(BT_STR("x-bato"), BT_STR("x-baton-")));
 }
 END_TEST
 
