@@ -29,6 +29,18 @@ static bool wants_prefill(const struct exchange *x)
     return x->reason == ROUTE_REASON_PD;
 }
 
+/* Where a request can go, and as what. It changes nothing until it is taken. */
+struct way {
+    enum route_verdict verdict;
+    enum route_reason reason; /* x's own, or why D serves alone from now on */
+    struct route_choice choice;
+};
+
+static bool leads_on(const struct way *way)
+{
+    return way->verdict == ROUTE_FOUND || way->verdict == ROUTE_WAIT;
+}
+
 static void avoid(struct exchange *x, const struct engine *engine)
 {
     if (x->avoid_count < ROUTE_AVOID_MAX) {
@@ -50,11 +62,14 @@ static void take_turns(struct exchange *x)
     }
 }
 
-/* As if `reason` were the request's: nothing of it changes but its turns. */
-static enum route_verdict pick(struct exchange *x, enum route_reason reason,
-                               const struct engine *prefill,
-                               struct route_choice *choice_p)
+/* A way as `reason`: with its P, where one is given. */
+static struct way pick(struct exchange *x, enum route_reason reason,
+                       const struct engine *prefill)
 {
+    struct way way = {.reason = reason};
+
+    leg_unreserve(&x->decode); /* no place of its own is in its way */
+    leg_unreserve(&x->prefill);
     take_turns(x);
     const struct route_ask ask = {
         .pool = x->pool,
@@ -67,7 +82,8 @@ static enum route_verdict pick(struct exchange *x, enum route_reason reason,
         .avoid_count = x->avoid_count,
     };
 
-    return route_pick(&ask, choice_p);
+    way.verdict = route_pick(&ask, &way.choice);
+    return way;
 }
 
 static struct leg_ask ask_of(const struct exchange *x, struct engine *engine,
@@ -150,6 +166,7 @@ static void start_prefill(struct exchange *x, bool is_fresh)
     exchange_release(x, RELEASE_CANCELLED, false);
     begin_handoff(x);
     tell_begin(x);
+    leg_reserve(&x->decode, x->decode_engine);
     params = prefill_params(conf_of(x)->connector, &x->arena, x->handoff_text,
                             x->worker->program->boot);
     request_close_edit(&x->request, &x->request.prefill, &x->arena, params);
@@ -209,6 +226,18 @@ static void start_decode(struct exchange *x, bool is_fresh)
     }
     x->decode_is_fresh = false;
     exchange_enter(x, XS_DECODE);
+}
+
+/* Counts the calls to the engines that were chosen; false: one is full now. */
+static bool take_places(struct exchange *x, const struct route_choice *choice)
+{
+    if (leg_try_reserve(&x->decode, choice->decode) &&
+        (choice->prefill == NULL ||
+         leg_try_reserve(&x->prefill, choice->prefill))) {
+        return true;
+    }
+    leg_unreserve(&x->decode);
+    return false;
 }
 
 /* The engines are chosen: P first, where one is. */
@@ -289,84 +318,78 @@ static void wait_for_room(struct exchange *x)
     worker_enqueue(x->worker, x);
 }
 
-/* Is there a way, now or when there is room? */
-static bool is_way(enum route_verdict verdict)
+/* Engines, or a D for the handoff of `prefill`; where one engine is all there
+ * is, it serves alone. */
+static struct way find_way(struct exchange *x, const struct engine *prefill)
 {
-    return verdict == ROUTE_FOUND || verdict == ROUTE_WAIT;
+    const struct way way = pick(x, x->reason, prefill);
+
+    return way.verdict == ROUTE_SAME_ENGINE
+               ? pick(x, ROUTE_REASON_SAME_ENGINE, NULL)
+               : way;
 }
 
-/*
- * Engines, or a D for the handoff of `prefill`; where one engine is all there
- * is, it serves alone: reason_p, in the request's reason, then says so.
- */
-static enum route_verdict choose(struct exchange *x,
-                                 const struct engine *prefill,
-                                 struct route_choice *choice_p,
-                                 enum route_reason *reason_p)
+static void go_as(struct exchange *x, const struct way *way)
 {
-    enum route_verdict verdict = pick(x, x->reason, prefill, choice_p);
-
-    *reason_p = x->reason;
-    if (verdict == ROUTE_SAME_ENGINE) {
-        *reason_p = ROUTE_REASON_SAME_ENGINE;
-        verdict = pick(x, *reason_p, NULL, choice_p);
-    }
-    return verdict;
-}
-
-/* The choice is taken: is it D alone that was not before? */
-static void take_reason(struct exchange *x, enum route_reason reason)
-{
-    if (reason != x->reason) {
-        go_alone(x, reason);
+    if (way->reason != x->reason) {
+        go_alone(x, way->reason);
     }
 }
 
-/* As choose(), taken; a handoff that waited for a D in vain makes place for a
- * new one. */
-static enum route_verdict choose_next(struct exchange *x,
-                                      struct route_choice *choice_p)
+static void take_way(struct exchange *x, const struct way *way)
 {
-    enum route_verdict verdict = ROUTE_NO_DECODE;
-    enum route_reason reason = x->reason;
+    go_as(x, way);
+    if (way->verdict == ROUTE_FOUND && take_places(x, &way->choice)) {
+        start(x, &way->choice);
+    } else {
+        wait_for_room(x);
+    }
+}
+
+/* As find_way(); a handoff that waited for a D in vain makes place for a new
+ * one. */
+static struct way find_next_way(struct exchange *x)
+{
+    struct way way;
 
     if (handoff_is_good(x)) {
-        verdict = choose(x, x->prefill_engine, choice_p, &reason);
+        way = find_way(x, x->prefill_engine);
+        if (leads_on(&way)) {
+            return way;
+        }
     }
-    if (!is_way(verdict)) {
-        drop_handoff(x);
-        verdict = choose(x, NULL, choice_p, &reason);
-    }
-    if ((verdict == ROUTE_NO_PREFILL || verdict == ROUTE_NO_PAIR) &&
+    drop_handoff(x);
+    way = find_way(x, NULL);
+    if ((way.verdict == ROUTE_NO_PREFILL || way.verdict == ROUTE_NO_PAIR) &&
         wants_prefill(x) &&
         conf_of(x)->handoff.on_failure == ON_FAILURE_LOCAL) {
-        reason = ROUTE_REASON_LOCAL;
-        verdict = pick(x, reason, NULL, choice_p);
+        way = pick(x, ROUTE_REASON_LOCAL, NULL);
     }
-    take_reason(x, reason);
-    return verdict;
+    return way;
 }
 
 void attempt_route(struct exchange *x)
 {
-    struct route_choice choice = {0};
-    enum route_verdict verdict;
+    struct way way;
 
     if (refuse_alone(x)) {
         return;
     }
-    verdict = choose_next(x, &choice);
-    if (verdict == ROUTE_WAIT || (verdict == ROUTE_FOUND && !x->is_queued &&
-                                  worker_is_behind(x->worker, x))) {
+    way = find_next_way(x);
+    go_as(x, &way);
+    if (way.verdict == ROUTE_WAIT ||
+        (way.verdict == ROUTE_FOUND &&
+         ((!x->is_queued && worker_is_behind(x->worker, x)) ||
+          !take_places(x, &way.choice)))) {
         wait_for_room(x);
         return;
     }
     worker_dequeue(x->worker, x);
-    if (verdict != ROUTE_FOUND) {
-        exchange_refuse(x, fault_of(verdict), 0, (struct bt_str){0});
+    if (way.verdict != ROUTE_FOUND) {
+        exchange_refuse(x, fault_of(way.verdict), 0, (struct bt_str){0});
         return;
     }
-    start(x, &choice);
+    start(x, &way.choice);
 }
 
 /* Is one more call allowed? Counts it. */
@@ -391,47 +414,30 @@ static bool take_attempt(struct exchange *x, enum leg_role role)
 static bool go_on(struct exchange *x, struct leg *leg, enum leg_outcome outcome,
                   const struct engine *prefill)
 {
-    struct route_choice choice = {0};
-    enum route_reason reason;
-    const enum route_verdict verdict = choose(x, prefill, &choice, &reason);
+    const struct way way = find_way(x, prefill);
 
-    if (!is_way(verdict) || !take_attempt(x, leg->role)) {
+    if (!leads_on(&way) || !take_attempt(x, leg->role)) {
         return false;
     }
     leg_close(leg, outcome);
-    take_reason(x, reason);
-    if (verdict == ROUTE_FOUND) {
-        start(x, &choice);
-        return true;
-    }
-    if (prefill == NULL) {
+    if (way.verdict == ROUTE_WAIT && prefill == NULL) {
         drop_handoff(x);
     }
-    wait_for_room(x);
+    take_way(x, &way);
     return true;
 }
 
 /* D alone after all, where the operator allows it. False: nothing changed. */
 static bool go_local(struct exchange *x, enum leg_outcome outcome)
 {
-    struct route_choice choice = {0};
-    enum route_verdict verdict;
+    const struct way way = pick(x, ROUTE_REASON_LOCAL, NULL);
 
     if (conf_of(x)->handoff.on_failure != ON_FAILURE_LOCAL ||
-        x->deaths >= DEATHS_MAX) {
-        return false;
-    }
-    verdict = pick(x, ROUTE_REASON_LOCAL, NULL, &choice);
-    if (!is_way(verdict)) {
+        x->deaths >= DEATHS_MAX || !leads_on(&way)) {
         return false;
     }
     leg_close(&x->prefill, outcome);
-    go_alone(x, ROUTE_REASON_LOCAL);
-    if (verdict == ROUTE_FOUND) {
-        start(x, &choice);
-    } else {
-        wait_for_room(x);
-    }
+    take_way(x, &way);
     return true;
 }
 
@@ -607,18 +613,25 @@ void attempt_prefill_head(struct exchange *x, const struct bt_http_head *head)
     }
 }
 
+/*
+ * D may have been lost meanwhile. Was a call to it found stale before, then it
+ * died of that one, as one does that refuses the second connection.
+ */
 static void decode_after_prefill(struct exchange *x)
 {
-    struct route_choice choice = {0};
-    enum route_verdict verdict = ROUTE_FOUND;
+    struct way way = {.verdict = ROUTE_FOUND};
 
     if (!engine_is_usable(x->decode_engine)) {
-        verdict = pick(x, x->reason,
-                       wants_prefill(x) ? x->prefill_engine : NULL, &choice);
-        x->decode_engine =
-            verdict == ROUTE_FOUND ? choice.decode : x->decode_engine;
+        x->deaths += x->decode_is_fresh ? 1 : 0;
+        x->decode_is_fresh = false;
+        way = pick(x, x->reason, wants_prefill(x) ? x->prefill_engine : NULL);
+        if (way.verdict == ROUTE_FOUND) {
+            x->decode_engine = way.choice.decode;
+        }
     }
-    if (verdict == ROUTE_WAIT) {
+    if (x->deaths >= DEATHS_MAX) {
+        exchange_refuse(x, FAULT_DECODE_FAILED, 0, (struct bt_str){0});
+    } else if (way.verdict == ROUTE_WAIT) {
         wait_for_room(x);
     } else {
         start_decode(x, false);
@@ -734,11 +747,14 @@ void attempt_prefill_failed(struct exchange *x,
                  0);
 }
 
-/* Did D fail for want of P's blocks? Then P is the one to avoid. */
+/*
+ * Did D fail for want of P's blocks? Then P is the one to avoid; but once only:
+ * a D that can read from nobody says the same of each P.
+ */
 static bool prefill_is_to_blame(const struct exchange *x)
 {
     return exchange_is_baton(x) && wants_prefill(x) && x->params.len > 0 &&
-           !x->is_pulled &&
+           !x->is_pulled && !x->decode_was_cleared &&
            (x->hold_ended || !engine_is_usable(x->prefill_engine));
 }
 
@@ -753,6 +769,7 @@ static bool decode_elsewhere(struct exchange *x, enum leg_outcome outcome)
                             x->params.len > 0 && !x->is_pulled;
 
     if (prefill_is_to_blame(x)) {
+        x->decode_was_cleared = true;
         x->avoid_count = 0; /* no D is to blame, nor was one before */
         avoid(x, x->prefill_engine);
     } else {
@@ -958,14 +975,14 @@ void attempt_decode_error(struct exchange *x)
 static struct engine *release_engine(struct exchange *x,
                                      enum release_result *result_p)
 {
-    struct route_choice choice = {0};
-
     *result_p = RELEASE_RESULT_NO_DECODE;
     if (x->decode_engine == NULL || !engine_is_usable(x->decode_engine)) {
-        if (pick(x, x->reason, x->prefill_engine, &choice) != ROUTE_FOUND) {
+        const struct way way = pick(x, x->reason, x->prefill_engine);
+
+        if (way.verdict != ROUTE_FOUND) {
             return NULL;
         }
-        x->decode_engine = choice.decode;
+        x->decode_engine = way.choice.decode;
     }
     if (atomic_fetch_add(&x->decode_engine->releases, 1) >= RELEASES_PER_D) {
         atomic_fetch_sub(&x->decode_engine->releases, 1);
@@ -996,7 +1013,8 @@ bool attempt_release(struct exchange *x)
     }
     request_release_edit(&x->request, &edit, &x->arena, x->params,
                          conf_of(x)->handoff.fast_release);
-    if (!open_leg(x, &x->release, engine, &edit.splice, false)) {
+    /* It has one try: a kept connection may be stale. */
+    if (!open_leg(x, &x->release, engine, &edit.splice, true)) {
         atomic_fetch_sub(&engine->releases, 1);
         return false;
     }

@@ -43,7 +43,7 @@ struct control_news {
     enum news_kind kind;
     struct handoff_id handoff;
     uint64_t exchange;           /* as given to control_handoff_begin */
-    const struct engine *engine; /* ENGINE_LOST */
+    const struct engine *engine; /* ENGINE_LOST; D_LOST: which D */
     char reason[24];             /* the agent's word: lost, timeout, … */
     bool blames_prefill;
     uint64_t bytes;

@@ -38,7 +38,7 @@ struct engine {
     /* The same engine where the pool's other side names it too, or NULL. */
     const struct engine *twin;
 
-    atomic_uint in_flight;        /* legs open */
+    atomic_uint in_flight;        /* legs open, or reserved */
     atomic_uint releases;         /* D: release legs among them */
     atomic_ullong pending_tokens; /* P: prompts of open P legs */
     /*

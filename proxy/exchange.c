@@ -241,6 +241,8 @@ static void conclude(struct exchange *x)
     }
     x->is_concluded = true;
     worker_dequeue(worker, x);
+    leg_unreserve(&x->decode);
+    leg_unreserve(&x->prefill);
     x->end_us = bt_clock_us();
     worker->exchange_count--;
     worker->tail_count++;
@@ -478,6 +480,9 @@ static bool take_news(struct exchange *x, const struct control_news *news)
         x->hold_ended = x->hold_ended || news->blames_prefill;
         return false;
     case NEWS_D_LOST:
+        if (news->engine != x->decode_engine) {
+            return false; /* its call had failed before, and another has it */
+        }
         x->pull = *news;
         return !x->is_pulled;
     case NEWS_HOLD_ENDED:

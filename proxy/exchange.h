@@ -96,7 +96,8 @@ struct exchange {
     bool tries_tools; /* P refused a forced tool call: will D take it? */
     bool prefill_was_busy;
     bool decode_was_busy;
-    bool decode_is_fresh; /* the next D leg takes no kept connection */
+    bool decode_was_cleared; /* P was blamed for its failure, once */
+    bool decode_is_fresh;    /* the next D leg takes no kept connection */
 
     /* the handoff */
     struct handoff_id handoff;

@@ -90,6 +90,7 @@ static struct control_news *news_new(const struct handoff *handoff,
     }
     news->kind = kind;
     news->handoff = handoff->id;
+    news->engine = handoff->decode;
     news->exchange = handoff->exchange;
     return news;
 }

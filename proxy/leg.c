@@ -13,9 +13,48 @@ static uint64_t now_us(void)
     return bt_clock_us();
 }
 
+void leg_reserve(struct leg *leg, struct engine *engine)
+{
+    if (leg->reserved != engine) {
+        leg_unreserve(leg);
+        leg->reserved = engine;
+        atomic_fetch_add_explicit(&engine->in_flight, 1, memory_order_relaxed);
+    }
+}
+
+bool leg_try_reserve(struct leg *leg, struct engine *engine)
+{
+    const int64_t limit = engine->conf->max_in_flight;
+
+    leg_unreserve(leg);
+    if (atomic_fetch_add_explicit(&engine->in_flight, 1,
+                                  memory_order_relaxed) >= limit &&
+        limit > 0) {
+        atomic_fetch_sub_explicit(&engine->in_flight, 1, memory_order_relaxed);
+        return false;
+    }
+    leg->reserved = engine;
+    return true;
+}
+
+void leg_unreserve(struct leg *leg)
+{
+    if (leg->reserved != NULL) {
+        atomic_fetch_sub_explicit(&leg->reserved->in_flight, 1,
+                                  memory_order_relaxed);
+        leg->reserved = NULL;
+        worker_has_room(leg->exchange->worker);
+    }
+}
+
 static void take_load(struct leg *leg)
 {
-    atomic_fetch_add_explicit(&leg->engine->in_flight, 1, memory_order_relaxed);
+    if (leg->reserved == leg->engine) {
+        leg->reserved = NULL; /* counted already */
+    } else {
+        atomic_fetch_add_explicit(&leg->engine->in_flight, 1,
+                                  memory_order_relaxed);
+    }
     if (leg->role == LEG_PREFILL) {
         atomic_fetch_add_explicit(&leg->engine->pending_tokens, leg->tokens,
                                   memory_order_relaxed);
@@ -192,6 +231,7 @@ enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
     head = write_head(ask);
     if (origin == NULL || iov == NULL || head.ptr == NULL ||
         ask->body->failed) {
+        leg_unreserve(leg);
         return BT_ERR_NOMEM;
     }
     iov[0] = bt_str_iov(head);
@@ -201,6 +241,7 @@ enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
     if (status == BT_OK) {
         take_load(leg);
     }
+    leg_unreserve(leg);
     return status;
 }
 

@@ -22,6 +22,7 @@ struct leg {
     uint64_t tokens;           /* counted as pending at P */
     unsigned number;           /* of calls so far */
     bool is_counted;           /* in the engine's load */
+    struct engine *reserved;   /* see leg_reserve; NULL: none */
     bool is_sent;              /* see leg_is_sent */
     bool has_head;
     bool is_whole; /* the answer ended in good order */
@@ -57,6 +58,16 @@ void leg_init(struct leg *leg, struct exchange *exchange, enum leg_role role);
  */
 BT_MUST_CHECK enum bt_status leg_open(struct leg *leg,
                                       const struct leg_ask *ask);
+/*
+ * Counts a call to this engine before it is opened: its place is kept, while
+ * another leg makes what it needs. Ends with the next leg_open or
+ * leg_unreserve.
+ */
+void leg_reserve(struct leg *leg, struct engine *engine);
+/* As it, where the engine's limit allows one more: another worker's call may
+ * have taken the last place since one looked. */
+BT_MUST_CHECK bool leg_try_reserve(struct leg *leg, struct engine *engine);
+void leg_unreserve(struct leg *leg);
 /* Ends the call and takes the load off the engine. Fine when not open. */
 void leg_close(struct leg *leg, enum leg_outcome outcome);
 bool leg_is_open(const struct leg *leg);

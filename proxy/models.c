@@ -421,7 +421,8 @@ static void write_head(struct bt_buf *head, const struct engine *engine)
 
 static enum ask_state ask_open(struct ask *ask)
 {
-    const struct bt_http_call_options options = {.fresh_only = false};
+    /* A stale connection would take the engine's models from the list. */
+    const struct bt_http_call_options options = {.fresh_only = true};
     struct engine *const engine = ask->engine;
     const int64_t limit = engine->conf->max_in_flight;
     struct bt_http_origin *const origin =

@@ -20,7 +20,6 @@ struct probe {
     struct bt_buf request;
     struct iovec iov;
     bool is_answered;
-    bool is_lost;  /* told, and no good probe since */
     unsigned late; /* in a row */
 };
 
@@ -44,15 +43,16 @@ static uint64_t now_ms(const struct probe *probe)
     return bt_loop_now_ms(probe->probes->options.loop);
 }
 
-/* After the engine was marked: a call may have found out first. */
+/*
+ * After the engine was marked: a call may have found out first. Told by each
+ * bad probe: a leg stays there while nobody else is usable, and leaves when
+ * somebody is again.
+ */
 static void tell_lost(struct probe *probe)
 {
     const struct probes_options *const options = &probe->probes->options;
 
-    if (!probe->is_lost) {
-        probe->is_lost = true;
-        options->on_lost(options->owner, probe->engine);
-    }
+    options->on_lost(options->owner, probe->engine);
 }
 
 static void probe_end(struct probe *probe)
@@ -76,7 +76,6 @@ static void on_head(void *owner, const struct bt_http_head *head)
                            "why");
         tell_lost(probe);
     } else if (head->code < 500) {
-        probe->is_lost = false;
         engine_mark_good(probe->engine);
     }
 }

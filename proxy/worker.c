@@ -157,7 +157,9 @@ void worker_enqueue(struct worker *worker, struct exchange *x)
     worker->queue_count++;
     atomic_fetch_add(&worker->program->queued, 1);
     stats_add(worker->metrics, STAT_QUEUED, 1);
-    bt_timer_set(&worker->queue_timer, QUEUE_LOOK_MS);
+    if (!bt_timer_is_set(&worker->queue_timer)) {
+        bt_timer_set(&worker->queue_timer, QUEUE_LOOK_MS);
+    }
     control_want_room(worker->program->control, worker->mailbox);
 }
 
@@ -190,7 +192,8 @@ void worker_dequeue(struct worker *worker, struct exchange *x)
 /*
  * Who wait for the same: a pool's requests that need P and D, D alone, or a D
  * for a handoff that P has answered. One that has no room keeps back its own
- * lane only.
+ * lane only; one that may not go everywhere, having failed somewhere, keeps
+ * back nobody.
  */
 enum lane {
     LANE_ALONE,
@@ -209,11 +212,17 @@ static size_t lane_of(const struct exchange *x)
     return LANE_COUNT * (size_t)x->pool->id + lane;
 }
 
+static bool keeps_back(const struct exchange *x)
+{
+    return x->is_queued && x->avoid_count == 0;
+}
+
 bool worker_is_behind(const struct worker *worker, const struct exchange *x)
 {
     const struct exchange *other = worker->queue_first;
 
-    while (other != NULL && (other == x || lane_of(other) != lane_of(x))) {
+    while (other != NULL &&
+           (other == x || !keeps_back(other) || lane_of(other) != lane_of(x))) {
         other = other->queue_next;
     }
     return other != NULL;
@@ -231,7 +240,7 @@ void worker_admit(struct worker *worker)
 
         if (*lane != worker->queue_look) {
             exchange_on(x, &event);
-            *lane = x->is_queued ? worker->queue_look : *lane;
+            *lane = keeps_back(x) ? worker->queue_look : *lane;
         }
         x = next;
     }

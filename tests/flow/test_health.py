@@ -53,6 +53,25 @@ def test_requests_leave_an_engine_that_hangs(stock, side):
     assert any("does it hang?" in line for line in one.proxy.text().splitlines())
 
 
+@pytest.mark.parametrize("side", ["prefill", "decode"])
+def test_requests_leave_an_engine_that_hangs_when_another_is_usable_again(stock, side):
+    """It hung when nobody could take its requests: they are not forgotten there."""
+    one = stock(prefill=2, decode=2, proxy_flags=MANY_PROBES + ["--set", "timeouts.probe=500ms"])
+    (ill, hung), over = getattr(one, side), threading.Event()
+    good, ill.health = ill.health, lambda r: r.whole({}, 503)
+    c.eventually(lambda: not usable(one, ill), 5, "the ill one is not usable")
+    hung.script = hung.health = lambda r: over.wait(60)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        try:
+            asked = [pool.submit(one.proxy.ask, body=BODY) for _ in range(4)]
+            c.eventually(lambda: not usable(one, hung), 10, "none is usable")
+            ill.health = good
+            c.eventually(lambda: all(a.done() for a in asked), 10, "all are answered")
+        finally:
+            over.set()
+    assert [a.result()[0] for a in asked] == [200] * 4
+
+
 def test_a_request_leaves_a_frozen_prefill_engine_when_its_agent_is_dead(clusters):
     pair = clusters(prefill=2, engine_flags=["--prefill-rate", "500"], proxy_flags=["--workers", "1", "--set", "agents.ping=300ms", "--set", "agents.dead=1s"])
     c.eventually(lambda: any(len(e.get("paired_with", ())) == 2 for e in pair.proxy.engines()["engines"]), 10, "D is paired with both")

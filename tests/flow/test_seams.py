@@ -30,6 +30,23 @@ def waits(one):
     return one.proxy.metric("baton_requests_queued") == 1
 
 
+def count_calls(engine):
+    """Makes its calls long enough to meet each other; how many did, at each call."""
+    length, lock, calls, most = threading.Event(), threading.Lock(), [], []
+
+    def counted(request):
+        with lock:
+            calls.append(request)
+            most.append(len(calls))
+        length.wait(0.02)
+        with lock:
+            calls.remove(request)
+        stub.decode_answer(request)
+
+    engine.script = counted
+    return most
+
+
 def test_a_failover_waits_in_the_queue_for_an_engine_that_is_only_full(stock):
     one = stock(prefill=2, proxy_flags=[*ONE_WORKER, "--set", "pools.0.prefill.engines.1.max_in_flight=1", "--set", "retry.budget=100%"])
     full, room = threading.Event(), threading.Event()
@@ -85,6 +102,31 @@ def test_a_queued_request_starts_when_a_leg_closes(stock):
     assert Asks(one.proxy, 40).statuses() == [200] * 40
     idle = [begin - end for end, begin in zip(sorted(ends), sorted(begins)[1:])]
     assert min(idle) < 0.01, sorted(idle)
+
+
+def test_what_prefill_works_for_counts_at_its_decode_engine(stock):
+    """Else all that wait for prefill come to decode at once, whatever its limit says."""
+    one = stock(proxy_flags=[*ONE_WORKER, "--set", "pools.0.decode.engines.0.max_in_flight=2"])
+    room, most = threading.Event(), count_calls(one.d)
+
+    def slow(request):
+        room.wait(30 * c.PATIENCE)
+        stub.prefill_answer(request)
+
+    one.p.script = slow
+    asks = Asks(one.proxy, 8)
+    c.eventually(lambda: one.proxy.metric("baton_requests_queued") == 6 or len(one.p.seen) == 8, 10, "all are on their way")
+    room.set()
+    assert asks.statuses() == [200] * 8
+    assert max(most) <= 2, most
+
+
+def test_the_limit_of_an_engine_holds_for_all_workers_together(stock):
+    one = stock(prefill=0, connector="none", proxy_flags=["--workers", "8", "--set", "pools.0.decode.engines.0.max_in_flight=2"])
+    most = count_calls(one.d)
+    for _ in range(4):
+        assert Asks(one.proxy, 24).statuses() == [200] * 24
+    assert max(most) <= 2, most
 
 
 def test_the_log_of_a_second_attempt_has_no_pull_of_the_first(clusters):

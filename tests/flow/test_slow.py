@@ -275,6 +275,21 @@ def test_thousands_of_models_at_each_engine_are_merged_at_once(stock):
     assert one.proxy.cpu_seconds() - before < c.PATIENCE
 
 
+def test_a_stale_connection_takes_no_models_from_the_list(stock):
+    one = stock(prefill=0, decode=1, connector="none", proxy_flags=["--workers", "1"])
+    used, good = set(), one.d.on_get
+
+    def answer(request):
+        used.add(request.handler)
+        stub.decode_answer(request)
+
+    one.d.script = answer
+    one.d.on_get = lambda request: request.cut() if request.handler in used else good(request)
+    assert one.proxy.ask(body={"model": "m", "prompt": "hi"})[0] == 200
+    status, body, _ = one.proxy.get("/v1/models")
+    assert status == 200 and [m["id"] for m in body["data"]] == ["m"]
+
+
 def test_who_asks_for_models_takes_a_place_like_any_request(stock):
     one = stock(prefill=0, connector="none", proxy_flags=[*ONE_WORKER, *flags(limits__in_flight=2)])
     models = Models(one.d, "a")

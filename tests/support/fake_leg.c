@@ -35,6 +35,7 @@ enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
         struct bt_http_call *call;
     } open = {.legs = legs};
 
+    leg_unreserve(leg);
     if (legs->refuses) {
         return BT_ERR_NOMEM;
     }
@@ -58,6 +59,27 @@ enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
     bt_buf_clear(body);
     bt_json_splice_append(ask->body, body);
     return BT_OK;
+}
+
+void leg_reserve(struct leg *leg, struct engine *engine)
+{
+    leg_unreserve(leg);
+    leg->reserved = engine;
+    atomic_fetch_add(&engine->in_flight, 1);
+}
+
+bool leg_try_reserve(struct leg *leg, struct engine *engine)
+{
+    leg_reserve(leg, engine);
+    return !fake_legs()->is_late;
+}
+
+void leg_unreserve(struct leg *leg)
+{
+    if (leg->reserved != NULL) {
+        atomic_fetch_sub(&leg->reserved->in_flight, 1);
+        leg->reserved = NULL;
+    }
 }
 
 void leg_close(struct leg *leg, enum leg_outcome outcome)

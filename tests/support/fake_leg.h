@@ -16,6 +16,7 @@ struct fake_legs {
     unsigned resumed;
     bool was_fresh; /* the last leg asked for a fresh connection */
     bool refuses;   /* leg_open fails */
+    bool is_late;   /* others take the last place */
     /* Of the last leg of that role: */
     struct bt_buf body[LEG_ROLE_COUNT];
     struct bt_buf request_id[LEG_ROLE_COUNT];

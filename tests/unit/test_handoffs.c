@@ -469,6 +469,7 @@ START_TEST(tells_that_the_current_decode_is_lost_before_its_pull)
     handoffs_rank_dead(fx.handoffs, &from);
     ck_assert_uint_eq(fx.news_count, 2);
     ck_assert_int_eq(fx.news[1].kind, NEWS_D_LOST);
+    ck_assert_ptr_eq(fx.news[1].engine, &fx.engines[DECODE]);
     ck_assert_uint_eq(fx.news[1].exchange, 10);
 }
 END_TEST

@@ -225,7 +225,8 @@ static void on(enum exchange_event_kind kind, struct leg *leg)
 
 static void on_news(enum news_kind kind)
 {
-    const struct control_news news = {.kind = kind, .handoff = x->handoff};
+    const struct control_news news = {
+        .kind = kind, .handoff = x->handoff, .engine = x->decode_engine};
     const struct exchange_event event = {.kind = XE_NEWS, .news = &news};
 
     exchange_on(x, &event);
@@ -299,6 +300,21 @@ static void start_with(const char *body)
 static void start(void)
 {
     start_with("{\"model\":\"m\",\"prompt\":\"hello\",\"max_tokens\":9}");
+}
+
+/* One more request beside x, which becomes the older one. */
+static struct exchange *start_another(struct fake_sink *sink)
+{
+    struct exchange *const older = x;
+
+    fake_sink_init(sink);
+    x = exchange_open(worker, &sink->sink, ENDPOINT_COMPLETIONS);
+    ck_assert_ptr_nonnull(x);
+    x->target = BT_STR("/v1/completions");
+    ck_assert_int_eq(exchange_take_body(x, BT_STR("{\"prompt\":\"x\"}")),
+                     FAULT_NONE);
+    on(XE_START, NULL);
+    return older;
 }
 
 static void answer_prefill(const char *params)
@@ -435,6 +451,8 @@ static void check_over(void)
     ck_assert(!leg_is_open(&x->prefill));
     ck_assert(!leg_is_open(&x->decode));
     ck_assert(!leg_is_open(&x->release));
+    ck_assert_ptr_null(x->decode.reserved);
+    ck_assert_ptr_null(x->prefill.reserved);
     ck_assert_uint_eq(worker->exchange_count + worker->tail_count, 0);
     ck_assert_uint_eq(worker->unsent_count, 0);
     ck_assert_uint_eq(worker->queue_count, 0);
@@ -940,6 +958,47 @@ START_TEST(a_failover_waits_for_a_prefill_engine_that_is_only_full)
 }
 END_TEST
 
+START_TEST(a_request_waits_when_others_take_the_last_place)
+{
+    fake_legs()->is_late = true;
+    start();
+    ck_assert_int_eq(x->state, XS_WAIT);
+    worker_admit(worker);
+    ck_assert_int_eq(x->state, XS_WAIT);
+    fake_legs()->is_late = false;
+    worker_admit(worker);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    fake_legs()->is_late = true;
+    on_failed(&x->prefill, false, true);
+    ck_assert_int_eq(x->state, XS_WAIT);
+    on(XE_CLIENT_GONE, NULL);
+}
+END_TEST
+
+START_TEST(the_place_kept_at_decode_is_given_up_where_another_is_looked_for)
+{
+    struct engine *const decode = engine_at(ENGINE_DECODE, 0);
+    struct fake_sink other;
+
+    decode_confs[0].max_in_flight = 1;
+    atomic_store(&engine_at(ENGINE_DECODE, 1)->failed_at_ms, 1);
+    start();
+    ck_assert_uint_eq(atomic_load(&decode->in_flight), 1);
+    (void)start_another(&other);
+    ck_assert_int_eq(x->state, XS_WAIT);
+    on(XE_CLIENT_GONE, NULL);
+    fake_sink_fini(&other);
+    again();
+    decode_confs[0].max_in_flight = 1;
+    atomic_store(&engine_at(ENGINE_DECODE, 1)->failed_at_ms, 1);
+    start();
+    on_failed(&x->prefill, false, true);
+    ck_assert_int_eq(x->state, XS_PREFILL); /* it is not in its own way */
+    on(XE_CLIENT_GONE, NULL);
+    ck_assert_uint_eq(atomic_load(&engine_at(ENGINE_DECODE, 0)->in_flight), 0);
+}
+END_TEST
+
 static void reach_wait_for_decode(void)
 {
     fill_all(ENGINE_DECODE);
@@ -1030,6 +1089,26 @@ START_TEST(an_engine_gone_after_a_stale_connection_died_under_the_request)
     ck_assert_uint_eq(x->deaths, 2);
     ck_assert_uint_eq(fake.code, 503);
     ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 4);
+}
+END_TEST
+
+/* The connection looked stale, and when P has made the handoff anew, D is found
+ * to be gone: it died as one that refuses the second connection does. */
+START_TEST(an_engine_gone_while_its_handoff_is_made_anew_died_under_the_request)
+{
+    config.retry.attempts = 9;
+    reach_decode();
+    on_sent(&x->decode);
+    on_failed(&x->decode, true, false);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    engine_mark_failed(x->decode_engine, 1, "lost");
+    answer_prefill(PARAMS);
+    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_uint_eq(x->deaths, 1);
+    on_sent(&x->decode);
+    on_failed(&x->decode, false, false);
+    ck_assert_uint_eq(fake.code, 502);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 2);
 }
 END_TEST
 
@@ -1138,37 +1217,51 @@ START_TEST(the_only_engines_429_is_passed_on_as_it_is)
 }
 END_TEST
 
-/* P's 429, where D alone is all that is left and may not be asked. */
-START_TEST(a_busy_prefill_that_cannot_be_left_stays_the_one_that_is_asked)
+/* P 0 and D 0 are one engine, and D 1 is down: P 0 hands over to nobody. */
+static void share_first(void)
 {
-    for (size_t i = 0; i < PER_SIDE; i++) {
-        engine_at(ENGINE_PREFILL, i)->twin = engine_at(ENGINE_DECODE, i);
-        engine_at(ENGINE_DECODE, i)->twin = engine_at(ENGINE_PREFILL, i);
-    }
+    engine_at(ENGINE_PREFILL, 0)->twin = engine_at(ENGINE_DECODE, 0);
+    engine_at(ENGINE_DECODE, 0)->twin = engine_at(ENGINE_PREFILL, 0);
+    atomic_store(&engine_at(ENGINE_DECODE, 1)->failed_at_ms, 1);
+}
+
+START_TEST(a_429_that_is_passed_on_changes_nothing_else)
+{
+    share_first();
+    config.retry.attempts = 0;
+    start();
+    ck_assert_ptr_eq(x->prefill_engine, engine_at(ENGINE_PREFILL, 1));
+    on_head(&x->prefill, 429, "a/b");
+    ck_assert_int_eq(x->reason, ROUTE_REASON_PD);
+    on_body(&x->prefill, "too m");
+    on_failed(&x->prefill, false, false); /* its words are cut */
+    ck_assert_uint_eq(fake.code, 502);
+    again();
+    share_first();
     config.retry.attempts = 0;
     start();
     on_head(&x->prefill, 429, "a/b");
-    ck_assert_int_eq(x->reason, ROUTE_REASON_PD);
-    on_failed(&x->prefill, false, false);
-    ck_assert_uint_eq(fake.code, 502);
-    ck_assert_int_eq(x->fault, FAULT_PREFILL_FAILED);
+    on_body(&x->prefill, "too many");
+    on_end(&x->prefill);
+    ck_assert_uint_eq(fake.code, 429);
+    ck_assert(has(bt_buf_str(&fake.fields), "X-Baton-Route: pd\r\n"));
 }
 END_TEST
 
-START_TEST(a_busy_prefill_is_heard_out_when_decode_cannot_serve_alone_either)
+START_TEST(a_429_without_any_decode_left_is_passed_on_at_once)
 {
-    pool_conf.handoff.on_failure = ON_FAILURE_LOCAL;
     use_baton();
+    pool_conf.handoff.on_failure = ON_FAILURE_LOCAL;
     start();
     for (size_t i = 0; i < PER_SIDE; i++) {
         atomic_store(&engine_at(ENGINE_DECODE, i)->is_linked, false);
     }
     on_head(&x->prefill, 429, "a/b");
+    on_body(&x->prefill, "too many");
     ck_assert(leg_is_open(&x->prefill));
-    on_body(&x->prefill, "busy");
     on_end(&x->prefill);
     ck_assert_uint_eq(fake.code, 429);
-    ck_assert(bt_str_eq(bt_buf_str(&fake.body), BT_STR("busy")));
+    ck_assert(bt_str_eq(bt_buf_str(&fake.body), BT_STR("too many")));
 }
 END_TEST
 
@@ -1203,26 +1296,50 @@ START_TEST(a_baton_handoff_whose_hold_ended_is_made_anew)
 }
 END_TEST
 
-START_TEST(a_pull_that_blames_prefill_clears_the_decode_engine)
+/* D says that it could not read from P, and fails. */
+static void fail_pull(void)
 {
     const struct control_news news = {.kind = NEWS_PULL_FAILED,
+                                      .handoff = x->handoff,
                                       .blames_prefill = true};
-    struct control_news mine;
-    const struct exchange_event event = {.kind = XE_NEWS, .news = &mine};
+    const struct exchange_event event = {.kind = XE_NEWS, .news = &news};
+
+    exchange_on(x, &event);
+    on_sent(&x->decode);
+    on_head(&x->decode, 500, "application/json");
+    on_end(&x->decode);
+}
+
+START_TEST(a_pull_that_blames_prefill_clears_the_decode_engine)
+{
     const struct engine *prefill;
 
     use_baton();
     start();
     answer_baton();
     prefill = x->prefill.engine;
-    mine = news;
-    mine.handoff = x->handoff;
-    exchange_on(x, &event);
-    on_sent(&x->decode);
-    on_failed(&x->decode, false, false);
+    fail_pull();
     ck_assert_int_eq(x->state, XS_PREFILL);
     ck_assert_ptr_ne(x->prefill.engine, prefill);
     ck_assert_uint_eq(x->avoid_count, 1);
+}
+END_TEST
+
+START_TEST(a_decode_engine_that_can_read_from_no_prefill_is_left)
+{
+    const struct engine *decode;
+
+    use_baton();
+    start();
+    answer_baton();
+    decode = x->decode.engine;
+    fail_pull();
+    answer_baton();
+    ck_assert_ptr_eq(x->decode.engine, decode);
+    fail_pull();
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    answer_baton();
+    ck_assert_ptr_ne(x->decode.engine, decode);
 }
 END_TEST
 
@@ -1233,6 +1350,25 @@ START_TEST(a_lost_link_of_decode_is_its_failure)
     answer_baton();
     on_news(NEWS_D_LOST);
     ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 2);
+}
+END_TEST
+
+START_TEST(the_lost_link_of_a_decode_before_is_no_failure_of_this_one)
+{
+    struct control_news late;
+    const struct exchange_event event = {.kind = XE_NEWS, .news = &late};
+
+    use_baton();
+    start();
+    answer_baton();
+    late = (struct control_news){
+        .kind = NEWS_D_LOST, .handoff = x->handoff, .engine = x->decode_engine};
+    on_failed(&x->decode, false, false);
+    ck_assert_ptr_ne(x->decode_engine, late.engine);
+    exchange_on(x, &event);
+    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 2);
+    ck_assert_uint_eq(x->deaths, 1);
 }
 END_TEST
 
@@ -1360,6 +1496,7 @@ START_TEST(a_client_that_leaves_during_prefill_strands_no_handoff)
     ck_assert(has(bt_buf_str(&fake_legs()->body[LEG_RELEASE]), PARAMS));
     ck_assert(
         has(bt_buf_str(&fake_legs()->body[LEG_RELEASE]), "\"max_tokens\":1"));
+    ck_assert(fake_legs()->was_fresh); /* a stale connection would lose it */
     ck_assert_uint_eq(fake_sink_verdicts(&fake), 0);
     on(XE_DEADLINE, NULL);
     ck_assert_int_eq(x->state, XS_DONE);
@@ -1563,18 +1700,55 @@ START_TEST(a_newcomer_does_not_go_ahead_of_one_that_waits)
     struct fake_sink other;
 
     reach(XS_WAIT);
-    first = x;
     atomic_store(&program.registry->engines[0].in_flight, 0);
-    fake_sink_init(&other);
-    x = exchange_open(worker, &other.sink, ENDPOINT_COMPLETIONS);
-    ck_assert_ptr_nonnull(x);
-    x->target = BT_STR("/v1/completions");
-    ck_assert_int_eq(exchange_take_body(x, BT_STR("{\"prompt\":\"x\"}")),
-                     FAULT_NONE);
-    on(XE_START, NULL);
+    first = start_another(&other);
     ck_assert_int_eq(x->state, XS_WAIT);
     worker_admit(worker);
     ck_assert_int_eq(first->state, XS_PREFILL);
+    on(XE_CLIENT_GONE, NULL);
+    fake_sink_fini(&other);
+}
+END_TEST
+
+START_TEST(one_that_waits_for_what_is_left_to_it_keeps_nobody_back)
+{
+    struct exchange *older;
+    struct fake_sink second, third;
+    struct engine *failed;
+
+    start();
+    failed = x->prefill_engine;
+    fill_all(ENGINE_PREFILL);
+    on_failed(&x->prefill, false, true);
+    ck_assert_int_eq(x->state, XS_WAIT);
+    (void)start_another(&second);
+    ck_assert_int_eq(x->state, XS_WAIT);
+    atomic_store(&failed->in_flight, 0);
+    worker_admit(worker);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    older = start_another(&third);
+    ck_assert_int_eq(x->state, XS_PREFILL);
+    on(XE_CLIENT_GONE, NULL);
+    x = older;
+    on(XE_CLIENT_GONE, NULL);
+    fake_sink_fini(&second);
+    fake_sink_fini(&third);
+}
+END_TEST
+
+START_TEST(newcomers_do_not_put_off_the_next_look_at_the_queue)
+{
+    struct fake_sink other;
+    uint64_t due;
+
+    reach(XS_WAIT);
+    due = worker->queue_timer.due_ms;
+    while (bt_loop_now_ms(worker->loop) + 20 <= due) {
+        bt_loop_turn(worker->loop, 1);
+    }
+    (void)start_another(&other);
+    ck_assert_int_eq(x->state, XS_WAIT);
+    ck_assert_uint_eq(worker->queue_timer.due_ms, due);
     on(XE_CLIENT_GONE, NULL);
     fake_sink_fini(&other);
 }
@@ -1900,12 +2074,15 @@ HARNESS_MAIN_WITH(
     a_call_of_decode_alone_has_a_request_id_of_its_own,
     a_retry_takes_the_next_engine_and_no_turn,
     a_failover_waits_for_a_prefill_engine_that_is_only_full,
+    the_place_kept_at_decode_is_given_up_where_another_is_looked_for,
+    a_request_waits_when_others_take_the_last_place,
     a_handoff_waits_for_a_decode_engine_that_is_only_full,
     a_stock_handoff_waits_no_longer_than_half_its_lease,
     a_hold_that_ends_while_it_waits_for_decode_is_made_anew,
     a_client_that_leaves_the_queue_releases_its_handoff,
     a_request_under_which_two_engines_died_is_given_up,
     an_engine_gone_after_a_stale_connection_died_under_the_request,
+    an_engine_gone_while_its_handoff_is_made_anew_died_under_the_request,
     an_engine_that_refuses_connections_has_not_died_of_the_request,
     one_engine_on_both_sides_serves_alone,
     a_stale_connection_of_decode_keeps_a_baton_handoff,
@@ -1913,12 +2090,14 @@ HARNESS_MAIN_WITH(
     a_second_attempt_knows_nothing_of_the_first_ones_pull,
     time_in_the_queue_is_a_duration_however_it_ends,
     the_only_engines_429_is_passed_on_as_it_is,
-    a_busy_prefill_that_cannot_be_left_stays_the_one_that_is_asked,
-    a_busy_prefill_is_heard_out_when_decode_cannot_serve_alone_either,
+    a_429_that_is_passed_on_changes_nothing_else,
+    a_429_without_any_decode_left_is_passed_on_at_once,
     a_baton_handoff_moves_while_its_hold_lives,
     a_baton_handoff_whose_hold_ended_is_made_anew,
     a_pull_that_blames_prefill_clears_the_decode_engine,
+    a_decode_engine_that_can_read_from_no_prefill_is_left,
     a_lost_link_of_decode_is_its_failure,
+    the_lost_link_of_a_decode_before_is_no_failure_of_this_one,
     a_first_error_event_is_a_failure_before_commit,
     a_first_error_event_of_the_client_is_passed_on_whole,
     a_first_error_event_about_our_key_is_not_the_clients,
@@ -1941,6 +2120,8 @@ HARNESS_MAIN_WITH(
     an_unspent_handoff_is_released_when_no_decode_engine_is_left,
     a_full_queue_refuses, a_waiting_request_starts_when_there_is_room,
     a_newcomer_does_not_go_ahead_of_one_that_waits,
+    one_that_waits_for_what_is_left_to_it_keeps_nobody_back,
+    newcomers_do_not_put_off_the_next_look_at_the_queue,
     a_stale_unspent_handoff_past_half_its_lease_is_made_anew,
     bodies_together_are_bounded, an_announced_body_is_charged_as_it_comes,
     a_body_of_unknown_length_is_charged_as_it_comes,
