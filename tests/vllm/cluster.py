@@ -384,6 +384,21 @@ class Proxy:
                 self.process.wait()
             self.process = None
 
+    def restart(self, args: list[str]) -> None:
+        self.stop()
+        self.log.write_text("")
+        self.args = args
+        self.start()
+        self.wait_ready()
+
+    def may_read(self, reader: str, source: str) -> bool:
+        """Has the decode engine at one URL met the prefill engine at the other?"""
+        answer = HTTP.get(f"{self.admin}/engines", timeout=10).json()
+        return any(
+            item["url"] == reader and source in item.get("paired_with", [])
+            for item in answer["engines"]
+        )
+
 
 def baton_transfer(role: str, agents: int, url: str, **extra: Any) -> dict[str, Any]:
     """What a user types after --kv-transfer-config."""

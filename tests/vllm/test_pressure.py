@@ -98,15 +98,26 @@ def test_preempted_prefill_requests(
 def test_roles_swapped(
     pair: cluster.Pair, alone: cluster.Engine, rng: random.Random
 ) -> None:
-    """Engines that do both: what was D hands over to what was P."""
+    """Engines that do both, on both sides of their proxy: what was D hands over
+    to what was P."""
     swapped = cluster.Pair.__new__(cluster.Pair)
     swapped.p, swapped.d = pair.d, pair.p
-    for sides in (pair, swapped, pair, swapped):
-        prompt = cluster.tokens(rng.randrange(200, 900), rng)
-        before = sides.d.metric("vllm:baton_pull_seconds_count")
-        answer = take_over(sides, prompt, hand_over(sides, prompt))
-        assert answer.status_code == 200, answer.text
-        want = cluster.text_of(cluster.complete(alone.url, prompt))
-        assert cluster.text_of(answer.json()) == want
-        assert sides.d.metric("vllm:baton_pull_seconds_count") == before + 1
+    one_way = pair.proxy.args
+    pair.proxy.restart([*one_way, "--prefill", pair.d.url, "--decode", pair.p.url])
+    try:
+        for sides in (pair, swapped):
+            cluster.wait_for(
+                f"{sides.d.name} may read from {sides.p.name}", 30,
+                lambda sides=sides: pair.proxy.may_read(sides.d.url, sides.p.url),
+            )  # fmt: skip
+        for sides in (pair, swapped, pair, swapped):
+            prompt = cluster.tokens(rng.randrange(200, 900), rng)
+            before = sides.d.metric("vllm:baton_pull_seconds_count")
+            answer = take_over(sides, prompt, hand_over(sides, prompt))
+            assert answer.status_code == 200, answer.text
+            want = cluster.text_of(cluster.complete(alone.url, prompt))
+            assert cluster.text_of(answer.json()) == want
+            assert sides.d.metric("vllm:baton_pull_seconds_count") == before + 1
+    finally:
+        pair.proxy.restart(one_way)
     pair.settle(LEASE_S + 10)
