@@ -366,16 +366,15 @@ static void look_for_marker(struct relay *relay, struct bt_str events)
 }
 
 /* Sends two runs of whole events with one write, edited where needed. */
-/* The end marker is nearly always the last line that came. */
-static bool may_end(struct bt_str events)
+/* May the last event be the end marker? Two line ends or more stand behind. */
+static inline bool may_end(struct bt_str events)
 {
-    size_t len = events.len;
+    size_t at = events.len > 3 ? events.len - 3 : 0;
 
-    while (len > 0 &&
-           (events.ptr[len - 1] == '\n' || events.ptr[len - 1] == '\r')) {
-        len--;
+    while (at > 0 && (events.ptr[at] == '\n' || events.ptr[at] == '\r')) {
+        at--;
     }
-    return len > 0 && events.ptr[len - 1] == ']';
+    return at > 0 && events.ptr[at] == ']';
 }
 
 static enum relay_result send_events(struct relay *relay, struct bt_str first,
