@@ -87,19 +87,22 @@ static enum bt_status side_init(struct registry *registry, struct pool *pool,
     return status;
 }
 
+static void find_twin(const struct pool *pool, struct engine *prefill)
+{
+    for (size_t i = 0; i < pool->decode_count; i++) {
+        struct engine *const decode = pool->decode[i];
+
+        if (strcmp(prefill->url.normal, decode->url.normal) == 0) {
+            prefill->twin = decode;
+            decode->twin = prefill;
+        }
+    }
+}
+
 static void find_twins(const struct pool *pool)
 {
-    for (size_t p = 0; p < pool->prefill_count; p++) {
-        struct engine *const prefill = pool->prefill[p];
-
-        for (size_t d = 0; d < pool->decode_count; d++) {
-            struct engine *const decode = pool->decode[d];
-
-            if (strcmp(prefill->url.normal, decode->url.normal) == 0) {
-                prefill->twin = decode;
-                decode->twin = prefill;
-            }
-        }
+    for (size_t i = 0; i < pool->prefill_count; i++) {
+        find_twin(pool, pool->prefill[i]);
     }
 }
 

@@ -131,7 +131,7 @@ uint64_t worker_estimate_tokens(const struct worker *worker,
 struct bt_http_origin *worker_origin(struct worker *worker,
                                      const struct engine *engine);
 /* NULL when it is over. */
-struct exchange *worker_find(struct worker *worker, uint64_t exchange);
+struct exchange *worker_find(struct worker *worker, uint64_t id);
 /* The admission queue. */
 void worker_enqueue(struct worker *worker, struct exchange *x);
 void worker_dequeue(struct worker *worker, struct exchange *x);

@@ -945,12 +945,13 @@ bool bta_pulls_cancel_handoff(struct bta_pulls *pulls, uint64_t proxy,
 
     while (pull != NULL) {
         struct bta_pull *const next = TAILQ_NEXT(pull, entry);
-        if (bta_id_eq(pull->params.handoff, handoff)) {
-            found = true;
-            is_owners = is_owners && pull->params.owner == proxy;
-            if (pull->params.owner == proxy) {
-                pull_end(pull, BATON_REASON_CANCELLED);
-            }
+        const bool is_it = bta_id_eq(pull->params.handoff, handoff);
+
+        found = found || is_it;
+        if (is_it && pull->params.owner != proxy) {
+            is_owners = false;
+        } else if (is_it) {
+            pull_end(pull, BATON_REASON_CANCELLED);
         }
         pull = next;
     }

@@ -41,8 +41,8 @@ static void agree(struct bt_str text)
 }
 
 static const char *const TEXTS[] = {
-    "{\"a\":[1,-2.5e+3,0,{\"b\":null,\"c\":[true,false]},[]],\"s\":\"x\\u00e9"
-    "\\n\\\"\"} \n",
+    "{\"a\":[1,-2.5e+3,0,{\"b\":null,\"c\":[true,false]},[]]} \n",
+    "{\"s\":\"x\\u00e9\\n\\\"\"}",
     " {\t\"\":{}, \"z\" : -0.0E-1 , \"y\":[[],{}]}",
     "{}",
     "[]",

@@ -44,6 +44,7 @@ int getaddrinfo(const char *host, const char *service,
     return 0;
 }
 
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 void freeaddrinfo(struct addrinfo *info)
 {
     (void)info;

@@ -170,8 +170,7 @@ START_TEST(a_stream_passes_byte_for_byte)
         "data: {\"a\":1}\r\rdata: {\"b\":2}\r\r",
         ": keep-alive\n\ndata: {\"a\":1}\n\n:\n\ndata: [DONE]\n\n",
         "data: {\"a\":1}\n\ndata: [DONE]\n",
-        "\xef\xbb\xbf"
-        "data: {\"a\":1}\n\n",
+        "\357\273\277data: {\"a\":1}\n\n",
         "id: 7\nretry: 5\nevent: e\ndata: {\"a\":\ndata: 1}\n\ndata\ndata:x\n\n",
         "data: \xff\xfe\xc3\n\ndata: [DONE]\n\n"};
 
