@@ -210,6 +210,7 @@ static int open_agents(struct engine *engine)
     handoff.agent.max_handoffs = (uint32_t)options->max_handoffs;
     handoff.agent.pull_timeout_ms = (uint32_t)options->pull_timeout_ms;
     handoff.agent.orphan_ms = (uint32_t)options->orphan_ms;
+    handoff.agent.drain_ms = (uint32_t)options->drain_ms;
     handoff.agent.checksum = options->has_checksum ? 1 : 0;
     if (!fingerprint.failed) {
         status = handoff_open(&handoff, &HANDOFF_EVENTS, engine,

@@ -116,6 +116,9 @@ static const struct bt_conf_row ROWS[] = {
          "life of a hold that nobody renews; 0: the proxy's value"),
     TIME("pull-timeout", pull_timeout_ms, "10s", "deadline of a pull"),
     TIME("orphan", orphan_ms, "10s", "life of a hold whose proxy is gone"),
+    TIME("drain", drain_ms, "1s",
+         "time for the reads of a pull that ended to end by themselves; then "
+         "the connection is closed, and with it whatever else it reads"),
     TIME("keep-alive", keep_alive_ms, "5s",
          "how long an idle connection is kept"),
     CHOICE("on-load-failure", on_load_failure, "fail", FAILURES, "POLICY",

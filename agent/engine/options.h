@@ -42,7 +42,7 @@ struct options {
     char *provider;
     char *fabric_address;
     int64_t max_handoffs;
-    uint64_t lease_ms, pull_timeout_ms, orphan_ms, keep_alive_ms;
+    uint64_t lease_ms, pull_timeout_ms, orphan_ms, drain_ms, keep_alive_ms;
     int on_load_failure; /* 0 fail, 1 recompute */
     int connector;       /* enum options_connector */
     struct bt_conf_strings faults;
