@@ -102,9 +102,14 @@ static const char *find(const char *at, const char *end, char byte)
 
 bool filter_concerns(struct bt_str bytes, bool has_cached)
 {
-    const char *const end = bytes.ptr + bytes.len;
-    const char *at = find(bytes.ptr, end, '_');
+    const char *end;
+    const char *at;
 
+    if (bytes.len == 0) {
+        return false;
+    }
+    end = bytes.ptr + bytes.len;
+    at = find(bytes.ptr, end, '_');
     while (at != NULL && !is_name_at(bytes, at, has_cached)) {
         at = find(at + 1, end, '_');
     }
