@@ -155,7 +155,8 @@ static void tell_begin(struct exchange *x)
     }
     memcpy(begin.request_id, name.ptr, len);
     begin.request_id[len] = '\0';
-    x->is_begun = control_handoff_begin(x->worker->program->control, &begin);
+    x->release_order =
+        control_handoff_begin(x->worker->program->control, &begin);
 }
 
 static void start_prefill(struct exchange *x, bool is_fresh)
@@ -288,7 +289,7 @@ static bool handoff_is_good(const struct exchange *x)
         return !attempt_is_spent(x) &&
                now - x->params_ms <= prefill_lease_ms(conf_of(x)) / 2;
     }
-    return !x->hold_ended && x->is_begun;
+    return !x->hold_ended && x->release_order != NULL;
 }
 
 static void drop_handoff(struct exchange *x)

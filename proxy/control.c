@@ -77,12 +77,6 @@ struct control {
     size_t waiter_count;
     atomic_bool is_room_told;   /* an ORDER_TELL_ROOM is under way */
     struct control_order *stop; /* made at the start: it may not fail late */
-    /* For releases when memory is out, at least one for each live handoff. */
-    pthread_mutex_t spare_lock;
-    struct bt_mail *spares; /* under the lock, as the next two */
-    size_t spare_count;
-    uint64_t begins_posted;
-    uint64_t begins_taken; /* control thread */
     pthread_t thread;
     bool is_running;
 };
@@ -210,61 +204,12 @@ static void on_reading(void *owner)
     bt_mailbox_drain(control->mailbox);
 }
 
-/* --- spare orders --- */
-
-static void spare_add(struct control *control, struct control_order *spare)
-{
-    (void)pthread_mutex_lock(&control->spare_lock);
-    spare->mail.next = control->spares;
-    control->spares = &spare->mail;
-    control->spare_count++;
-    control->begins_posted++;
-    (void)pthread_mutex_unlock(&control->spare_lock);
-}
-
-/* Under the lock; there is one. */
-static struct control_order *spare_pop(struct control *control)
-{
-    struct bt_mail *const mail = control->spares;
-
-    control->spares = mail->next;
-    control->spare_count--;
-    return bt_container_of(mail, struct control_order, mail);
-}
-
-static struct control_order *spare_take(struct control *control)
-{
-    struct control_order *spare = NULL;
-
-    (void)pthread_mutex_lock(&control->spare_lock);
-    if (control->spares != NULL) {
-        spare = spare_pop(control);
-    }
-    (void)pthread_mutex_unlock(&control->spare_lock);
-    return spare;
-}
-
-/* Frees what no handoff can need any more, begun ones on their way included. */
-static void spares_trim(struct control *control)
-{
-    uint64_t needed;
-
-    (void)pthread_mutex_lock(&control->spare_lock);
-    needed = handoffs_live(control->handoffs) + control->begins_posted -
-             control->begins_taken;
-    while (control->spare_count > needed) {
-        free(spare_pop(control));
-    }
-    (void)pthread_mutex_unlock(&control->spare_lock);
-}
-
 static void on_renew(struct bt_timer *timer)
 {
     struct control *const control =
         bt_container_of(timer, struct control, renew);
 
     handoffs_renew(control->handoffs);
-    spares_trim(control);
     if (handoffs_live(control->handoffs) > 0) {
         bt_timer_set(timer, RENEW_MS);
     }
@@ -277,7 +222,6 @@ static void take_order(struct control *control,
 {
     switch (order->kind) {
     case ORDER_BEGIN:
-        control->begins_taken++;
         handoffs_begin(control->handoffs, &order->is.begin);
         if (!bt_timer_is_set(&control->renew)) {
             bt_timer_set(&control->renew, RENEW_MS);
@@ -326,22 +270,18 @@ static void on_mail(void *owner, struct bt_mail *mail)
     free(order);
 }
 
-static struct control_order *order_set(struct control_order *order,
-                                       enum order_kind kind,
+static struct control_order *order_new(enum order_kind kind,
                                        struct handoff_id id)
 {
+    struct control_order *const order = calloc(1, sizeof(*order));
+
     if (order == NULL) {
         bt_log(BT_LOG_ERROR, "control", "out of memory, an order is lost");
         return NULL;
     }
-    *order = (struct control_order){.kind = kind, .id = id};
+    order->kind = kind;
+    order->id = id;
     return order;
-}
-
-static struct control_order *order_new(enum order_kind kind,
-                                       struct handoff_id id)
-{
-    return order_set(malloc(sizeof(struct control_order)), kind, id);
 }
 
 static void post(struct control *control, struct control_order *order)
@@ -349,21 +289,20 @@ static void post(struct control *control, struct control_order *order)
     bt_mailbox_post(control->mailbox, &order->mail);
 }
 
-bool control_handoff_begin(struct control *control,
-                           const struct handoff_begin *begin)
+struct control_order *control_handoff_begin(struct control *control,
+                                            const struct handoff_begin *begin)
 {
     struct control_order *const order = order_new(ORDER_BEGIN, begin->id);
-    struct control_order *const spare = order_new(ORDER_RELEASE, begin->id);
+    struct control_order *const release = order_new(ORDER_RELEASE, begin->id);
 
-    if (order == NULL || spare == NULL) {
+    if (order == NULL || release == NULL) {
         free(order);
-        free(spare);
-        return false;
+        free(release);
+        return NULL;
     }
     order->is.begin = *begin;
-    spare_add(control, spare);
     post(control, order);
-    return true;
+    return release;
 }
 
 void control_handoff_prefilled(struct control *control, struct handoff_id id,
@@ -388,18 +327,22 @@ void control_handoff_decode(struct control *control, struct handoff_id id,
     }
 }
 
-void control_handoff_release(struct control *control, struct handoff_id id,
+void control_handoff_release(struct control *control,
+                             struct control_order **release,
                              enum release_reason reason, bool cancel_decode)
 {
-    struct control_order *order = malloc(sizeof(*order));
+    struct control_order *const order = *release;
 
-    order = order_set(order != NULL ? order : spare_take(control),
-                      ORDER_RELEASE, id);
-    if (order != NULL) {
-        order->is.release.reason = reason;
-        order->is.release.cancel_decode = cancel_decode;
-        post(control, order);
-    }
+    *release = NULL;
+    order->is.release.reason = reason;
+    order->is.release.cancel_decode = cancel_decode;
+    post(control, order);
+}
+
+void control_handoff_drop(struct control_order **release)
+{
+    free(*release);
+    *release = NULL;
 }
 
 void control_handoff_first_token(struct control *control, struct handoff_id id,
@@ -558,7 +501,6 @@ enum bt_status control_open(const struct control_options *options,
         return BT_ERR_NOMEM;
     }
     control->options = *options;
-    (void)pthread_mutex_init(&control->spare_lock, NULL);
     control->stop = order_new(ORDER_STOP, (struct handoff_id){0, 0});
     status = control->stop == NULL ? BT_ERR_NOMEM : open_parts(control);
     if (status != BT_OK) {
@@ -637,10 +579,6 @@ void control_close(struct control **control_p)
         bt_loop_close(&control->loop);
     }
     bt_metrics_close(&control->stats);
-    while (control->spares != NULL) {
-        free(spare_pop(control));
-    }
-    (void)pthread_mutex_destroy(&control->spare_lock);
     free(control->stop);
     free(control);
 }

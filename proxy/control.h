@@ -17,6 +17,7 @@
 #include "proxy/engine.h"
 
 struct control;
+struct control_order;
 
 struct handoff_id {
     uint64_t hi, lo; /* lo is never 0 */
@@ -86,12 +87,12 @@ struct handoff_begin {
     char request_id[64];
 };
 /*
- * False when memory is out: nothing was begun. The memory for its release is
- * set aside here, so that no release is ever lost: control would renew the
- * hold for ever.
+ * The order of its release, set aside for the caller to give or to drop: a
+ * release may not be lost for want of memory, or control would renew the hold
+ * for ever. NULL when memory is out: nothing was begun.
  */
-bool control_handoff_begin(struct control *control,
-                           const struct handoff_begin *begin);
+struct control_order *control_handoff_begin(struct control *control,
+                                            const struct handoff_begin *begin);
 /* P answered: the hold is expected to be READY. */
 void control_handoff_prefilled(struct control *control, struct handoff_id id,
                                uint64_t prefill_us);
@@ -102,8 +103,11 @@ void control_handoff_decode(struct control *control, struct handoff_id id,
  * Releases every rank of P (and, with cancel_decode, tells the current D to
  * cancel). The handoff leaves the table when P's ranks said `released`.
  */
-void control_handoff_release(struct control *control, struct handoff_id id,
+void control_handoff_release(struct control *control,
+                             struct control_order **release,
                              enum release_reason reason, bool cancel_decode);
+/* Control released it by itself. */
+void control_handoff_drop(struct control_order **release);
 /* Time to first token, for the time line in /handoffs. */
 void control_handoff_first_token(struct control *control, struct handoff_id id,
                                  uint64_t ttft_us);

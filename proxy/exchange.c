@@ -294,15 +294,10 @@ static void finish(struct exchange *x)
 void exchange_release(struct exchange *x, enum release_reason reason,
                       bool cancel_decode)
 {
-    if (!x->is_begun) {
-        return;
+    if (x->release_order != NULL) {
+        control_handoff_release(x->worker->program->control, &x->release_order,
+                                reason, cancel_decode);
     }
-    x->is_begun = false;
-    if (x->is_pulled) {
-        return; /* control released it by itself */
-    }
-    control_handoff_release(x->worker->program->control, x->handoff, reason,
-                            cancel_decode);
 }
 
 static enum release_reason reason_of(const struct exchange *x)
@@ -472,7 +467,7 @@ static bool take_news(struct exchange *x, const struct control_news *news)
     switch (news->kind) {
     case NEWS_PULLED:
         x->is_pulled = true;
-        x->is_begun = false;
+        control_handoff_drop(&x->release_order);
         x->pull = *news;
         return false;
     case NEWS_PULL_FAILED:

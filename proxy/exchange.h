@@ -104,8 +104,9 @@ struct exchange {
     char handoff_text[33];
     unsigned calls;   /* handoffs and D-alone calls: the N of <inner id>-N */
     unsigned repeats; /* D legs of this handoff beyond the first */
-    bool is_begun;    /* control knows it and was not told to release it */
-    bool hold_ended;  /* P's hold is gone */
+    /* Set while control knows it and was not told to release it. */
+    struct control_order *release_order;
+    bool hold_ended; /* P's hold is gone */
     bool is_pulled;
     bool decode_has_params; /* a D leg was opened with it */
     struct bt_buf answer;   /* P's */

@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #define PER_SIDE 2
@@ -23,13 +24,13 @@ static struct {
     const struct engine *decode;
 } told;
 
-bool control_handoff_begin(struct control *control,
-                           const struct handoff_begin *begin)
+struct control_order *control_handoff_begin(struct control *control,
+                                            const struct handoff_begin *begin)
 {
     (void)control;
     ck_assert_uint_ne(begin->id.lo, 0);
     told.begun++;
-    return true;
+    return malloc(1); /* only given back */
 }
 
 void control_handoff_prefilled(struct control *control, struct handoff_id id,
@@ -50,11 +51,18 @@ void control_handoff_decode(struct control *control, struct handoff_id id,
     told.decode = decode;
 }
 
-void control_handoff_release(struct control *control, struct handoff_id id,
+void control_handoff_drop(struct control_order **release)
+{
+    free(*release);
+    *release = NULL;
+}
+
+void control_handoff_release(struct control *control,
+                             struct control_order **release,
                              enum release_reason reason, bool cancel_decode)
 {
     (void)control;
-    (void)id;
+    control_handoff_drop(release);
     told.released++;
     told.reason = reason;
     told.cancelled += cancel_decode ? 1 : 0;
