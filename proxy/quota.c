@@ -53,29 +53,20 @@ void quotas_close(struct quotas **quotas)
     }
 }
 
-/* False: not limited. */
+/* An IPv4 address, or the first half of one of IPv6. False: not limited. */
 static bool key_of(const struct bt_addr *addr, uint64_t key[2])
 {
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
+    union {
+        unsigned char bytes[16];
+        uint64_t words[2];
+        struct in6_addr in6;
+    } at;
 
-    key[0] = 0;
-    key[1] = 0;
-    if (addr->sa.ss_family == AF_INET) {
-        memcpy(&v4, &addr->sa, sizeof(v4));
-        key[1] = v4.sin_addr.s_addr;
-        return true;
-    }
-    if (addr->sa.ss_family != AF_INET6) {
+    if (!bt_addr_bytes(addr, at.bytes)) {
         return false;
     }
-    memcpy(&v6, &addr->sa, sizeof(v6));
-    if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
-        memcpy(&key[1], &v6.sin6_addr.s6_addr[12], 4);
-        return true;
-    }
-    memcpy(&key[0], &v6.sin6_addr, sizeof(key[0]));
-    key[1] = UINT64_MAX; /* never an IPv4 address */
+    key[0] = at.words[0];
+    key[1] = IN6_IS_ADDR_V4MAPPED(&at.in6) ? at.words[1] : UINT64_MAX;
     return true;
 }
 
