@@ -9,11 +9,11 @@
  *
  * A body asks for a stream when "stream":true stands in its first 512 bytes.
  */
-#include "common/http_parse.h"
-#include "common/log.h"
-#include "common/loop.h"
-#include "common/net.h"
-#include "common/stream.h"
+#include "common/base/log.h"
+#include "common/http/http_parse.h"
+#include "common/io/loop.h"
+#include "common/io/net.h"
+#include "common/io/stream.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -14,8 +14,8 @@
 #ifndef COMMON_METRICS_H
 #define COMMON_METRICS_H
 
-#include "common/base.h"
-#include "common/buf.h"
+#include "common/base/base.h"
+#include "common/base/buf.h"
 
 enum bt_metric_type {
     BT_METRIC_COUNTER,

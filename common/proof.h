@@ -11,7 +11,7 @@
 #ifndef COMMON_PROOF_H
 #define COMMON_PROOF_H
 
-#include "common/str.h"
+#include "common/base/str.h"
 
 #define BT_NONCE_LEN 64u /* hex digits */
 #define BT_PROOF_LEN 64u /* hex digits of an HMAC-SHA256 */

@@ -11,13 +11,13 @@
  */
 #include "proxy/control.h"
 
-#include "common/log.h"
-#include "proxy/admin.h"
-#include "proxy/agents.h"
-#include "proxy/control_stats.h"
-#include "proxy/handoffs.h"
-#include "proxy/names.h"
-#include "proxy/probe.h"
+#include "common/base/log.h"
+#include "proxy/admin/admin.h"
+#include "proxy/agents/agents.h"
+#include "proxy/agents/handoffs.h"
+#include "proxy/fleet/names.h"
+#include "proxy/fleet/probe.h"
+#include "proxy/metrics/control_stats.h"
 
 #include <errno.h>
 #include <pthread.h>

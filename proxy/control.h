@@ -12,9 +12,9 @@
 #ifndef PROXY_CONTROL_H
 #define PROXY_CONTROL_H
 
-#include "common/loop.h"
+#include "common/io/loop.h"
 #include "common/metrics.h"
-#include "proxy/engine.h"
+#include "proxy/fleet/engine.h"
 
 struct control;
 struct control_order;

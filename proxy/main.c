@@ -2,8 +2,8 @@
  * baton-proxy: reads the configuration, runs the program, says how it went.
  * Exit status: 0 ended as asked, 1 failed, 2 usage or configuration.
  */
-#include "common/log.h"
-#include "common/process.h"
+#include "common/base/log.h"
+#include "common/io/process.h"
 #include "proxy/program.h"
 
 #include <signal.h>

@@ -7,12 +7,12 @@
  */
 #include "proxy/program.h"
 
-#include "common/log.h"
-#include "common/log_file.h"
-#include "common/process.h"
-#include "proxy/access_log.h"
-#include "proxy/models.h"
-#include "proxy/quota.h"
+#include "common/base/log.h"
+#include "common/io/log_file.h"
+#include "common/io/process.h"
+#include "proxy/base/quota.h"
+#include "proxy/front/access_log.h"
+#include "proxy/front/models.h"
 
 #include <errno.h>
 #include <fcntl.h>

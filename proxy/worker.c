@@ -3,11 +3,11 @@
  */
 #include "proxy/worker.h"
 
-#include "common/log.h"
-#include "proxy/client.h"
-#include "proxy/exchange.h"
-#include "proxy/listener.h"
-#include "proxy/models.h"
+#include "common/base/log.h"
+#include "proxy/exchange/exchange.h"
+#include "proxy/front/client.h"
+#include "proxy/front/listener.h"
+#include "proxy/front/models.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,14 +23,14 @@
 
 /* Orders of the main thread. News come as struct control_news, whose first
  * member is a mail too; so orders have their own mailbox. */
-enum order_kind {
+enum worker_order_kind {
     ORDER_DRAIN,
     ORDER_STOP,
 };
 
 struct order {
     struct bt_mail mail;
-    enum order_kind kind;
+    enum worker_order_kind kind;
 };
 
 struct worker_box {
@@ -389,7 +389,7 @@ static void on_order(void *owner, struct bt_mail *mail)
     free(order);
 }
 
-static void send_order(struct worker *worker, enum order_kind kind)
+static void send_order(struct worker *worker, enum worker_order_kind kind)
 {
     struct order *const order = calloc(1, sizeof(*order));
 

@@ -10,12 +10,12 @@
 #ifndef PROXY_WORKER_H
 #define PROXY_WORKER_H
 
-#include "common/http_call.h"
-#include "common/http_conn.h"
-#include "proxy/access_log.h"
-#include "proxy/auth.h"
+#include "common/http/http_call.h"
+#include "common/http/http_conn.h"
+#include "proxy/config/auth.h"
 #include "proxy/control.h"
-#include "proxy/stats.h"
+#include "proxy/front/access_log.h"
+#include "proxy/metrics/stats.h"
 
 #include <pthread.h>
 

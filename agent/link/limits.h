@@ -5,7 +5,7 @@
 #ifndef AGENT_LINK_LIMITS_H
 #define AGENT_LINK_LIMITS_H
 
-#include "common/base.h"
+#include "common/base/base.h"
 
 #define LINK_LINE_MAX        BT_MIB       /* bytes of a line, and its '\n' */
 #define LINK_QUEUE_MAX       (4 * BT_MIB) /* unsent bytes; beyond: closed */

@@ -3,7 +3,7 @@
 #   format-check  every C file is as clang-format leaves it
 #   tidy          clang-tidy, with .clang-tidy, over every C file that is built
 #   cppcheck      a second analyzer
-#   layers        who may include whom, and the doors of third-party libraries
+#   layers        rooms, who may include whom, doors of third-party libraries
 #   headers       each header compiles alone
 #   symbols       what the agent's shared library exports
 #   banned        functions and words that nobody may use
@@ -52,11 +52,13 @@ add_custom_target(cppcheck
             common proxy agent bench
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} VERBATIM)
 
-foreach(name layers banned)
-  add_custom_target(${name}
-      COMMAND bash ${LINT_DIR}/${name}.sh
-      WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} VERBATIM)
-endforeach()
+add_custom_target(layers
+    COMMAND python3 ${LINT_DIR}/layers.py
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} VERBATIM)
+
+add_custom_target(banned
+    COMMAND bash ${LINT_DIR}/banned.sh
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} VERBATIM)
 
 add_custom_target(headers
     COMMAND ${CMAKE_COMMAND} -E env CC=${CMAKE_C_COMPILER}

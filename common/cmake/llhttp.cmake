@@ -1,6 +1,6 @@
 # Gives the target `llhttp`: an installed llhttp of version 9 or later where there is one, otherwise the
 # generated C sources that Debian's node-llhttp package ships, built here as a static library.
-# common/http_parse.c makes both accept exactly the same messages.
+# common/http/http_parse.c makes both accept exactly the same messages.
 
 if(TARGET llhttp)
   return()

@@ -1,2 +1,2 @@
 baton_fuzz(fuzz_conf LIBS bt_common
-           SOURCES ${PROJECT_SOURCE_DIR}/proxy/config.c)
+           SOURCES ${PROJECT_SOURCE_DIR}/proxy/config/config.c)

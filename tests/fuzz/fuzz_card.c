@@ -2,7 +2,7 @@
  * Any bytes as a card: it is refused, or what was read is within its bounds
  * and written again gives the same card.
  */
-#include "agent/src/card.h"
+#include "agent/src/geometry/card.h"
 
 #include <stdlib.h>
 

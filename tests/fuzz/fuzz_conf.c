@@ -2,8 +2,8 @@
  * Configuration text: whatever the bytes are, the reader ends in a status and
  * a message, and what it accepts prints to a text that reads back as the same.
  */
-#include "common/conf.h"
-#include "proxy/config.h"
+#include "common/conf/conf.h"
+#include "proxy/config/config.h"
 
 #include <stdlib.h>
 

@@ -3,8 +3,8 @@
  * splitting. Whatever the splits, the parser must give the same verdict and
  * the same bytes; and it must never use more than it was given.
  */
-#include "common/buf.h"
-#include "common/http_parse.h"
+#include "common/base/buf.h"
+#include "common/http/http_parse.h"
 
 #include <stdlib.h>
 

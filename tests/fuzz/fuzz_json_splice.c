@@ -4,7 +4,7 @@
  * dropped names left on the levels edited, and a level that is closed twice
  * must look as if it had been closed by the second text alone.
  */
-#include "common/json_splice.h"
+#include "common/json/json_splice.h"
 
 #include <stdlib.h>
 

@@ -6,9 +6,9 @@
  *
  * Each runs over a socketpair, as whole as in the program.
  */
-#include "agent/src/link.h"
-#include "common/log.h"
-#include "proxy/agents_core.h"
+#include "agent/src/link/link.h"
+#include "common/base/log.h"
+#include "proxy/agents/agents_core.h"
 #include "tests/support/link_sides.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /*
  * Any bytes as kv_transfer_params: refused, or read within the bounds.
  */
-#include "agent/src/params.h"
+#include "agent/src/pull/params.h"
 
 #include <stdlib.h>
 

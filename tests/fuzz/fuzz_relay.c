@@ -3,8 +3,8 @@
  * byte), whole and in pieces (the second byte seeds their lengths). Both ways
  * must end alike; what passes has no private member on its top level.
  */
-#include "common/json.h"
-#include "proxy/relay.h"
+#include "common/json/json.h"
+#include "proxy/exchange/relay.h"
 #include "tests/support/fake_sink.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * lengths) and requires the blocks with fields to be the same as of the stream
  * in one piece, but for the line feed of a CR at a piece's end.
  */
-#include "common/sse.h"
+#include "common/http/sse.h"
 
 #include <stdlib.h>
 

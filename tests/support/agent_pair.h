@@ -11,7 +11,7 @@
 #ifndef TESTS_SUPPORT_AGENT_PAIR_H
 #define TESTS_SUPPORT_AGENT_PAIR_H
 
-#include "common/base.h"
+#include "common/base/base.h"
 #include <baton/agent.h>
 
 #include <sys/types.h>

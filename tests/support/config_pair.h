@@ -5,8 +5,8 @@
 #ifndef TESTS_SUPPORT_CONFIG_PAIR_H
 #define TESTS_SUPPORT_CONFIG_PAIR_H
 
-#include "common/net.h"
-#include "proxy/config.h"
+#include "common/io/net.h"
+#include "proxy/config/config.h"
 
 #include <stdio.h>
 

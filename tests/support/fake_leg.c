@@ -1,5 +1,5 @@
 /*
- * fake_leg: proxy/leg.h without connections.
+ * fake_leg: proxy/exchange/leg.h without connections.
  */
 #include "tests/support/fake_leg.h"
 

@@ -1,12 +1,13 @@
 /*
- * Scripted upstream: takes the place of proxy/leg.c at link time. A leg that
- * is opened stays open until the test tells the exchange what became of it.
+ * Scripted upstream: takes the place of proxy/exchange/leg.c at link time. A
+ * leg that is opened stays open until the test tells the exchange what became
+ * of it.
  */
 #ifndef TESTS_SUPPORT_FAKE_LEG_H
 #define TESTS_SUPPORT_FAKE_LEG_H
 
-#include "common/buf.h"
-#include "proxy/leg.h"
+#include "common/base/buf.h"
+#include "proxy/exchange/leg.h"
 
 struct fake_legs {
     unsigned opened[LEG_ROLE_COUNT];

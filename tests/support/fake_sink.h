@@ -4,8 +4,8 @@
 #ifndef TESTS_SUPPORT_FAKE_SINK_H
 #define TESTS_SUPPORT_FAKE_SINK_H
 
-#include "common/buf.h"
-#include "proxy/sink.h"
+#include "common/base/buf.h"
+#include "proxy/exchange/sink.h"
 
 struct fake_sink {
     struct sink sink; /* first */

@@ -3,7 +3,7 @@
  */
 #include "tests/support/link_sides.h"
 
-#include "proxy/control_stats.h"
+#include "proxy/metrics/control_stats.h"
 
 #include <stdlib.h>
 

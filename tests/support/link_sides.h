@@ -11,11 +11,11 @@
 #ifndef TESTS_SUPPORT_LINK_SIDES_H
 #define TESTS_SUPPORT_LINK_SIDES_H
 
-#include "agent/src/reactor.h"
-#include "common/loop.h"
-#include "proxy/agents.h"
-#include "proxy/config.h"
-#include "proxy/engine.h"
+#include "agent/src/base/reactor.h"
+#include "common/io/loop.h"
+#include "proxy/agents/agents.h"
+#include "proxy/config/config.h"
+#include "proxy/fleet/engine.h"
 #include "tests/support/config_pair.h"
 
 #define PROXY_SIDE_NEWS 8

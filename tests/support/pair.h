@@ -5,9 +5,9 @@
 #ifndef TESTS_SUPPORT_PAIR_H
 #define TESTS_SUPPORT_PAIR_H
 
-#include "common/buf.h"
-#include "common/loop.h"
-#include "common/net.h"
+#include "common/base/buf.h"
+#include "common/io/loop.h"
+#include "common/io/net.h"
 
 #include <check.h>
 

@@ -3,7 +3,7 @@
  */
 #include "tests/unit/fake_agent.h"
 
-#include "common/str.h"
+#include "common/base/str.h"
 
 #include <jansson.h>
 

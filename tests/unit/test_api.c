@@ -2,7 +2,7 @@
  * The endpoints, over a loopback connection and an agent library inside the
  * process.
  */
-#include "agent/engine/api.h"
+#include "agent/engine/serve/api.h"
 #include "tests/support/harness.h"
 #include "tests/unit/fake_agent.h"
 
@@ -17,13 +17,13 @@
 
 /* Made anew for each test. */
 static struct {
-    struct options options;
+    struct eng_options options;
     struct bt_loop *loop;
-    struct model model;
+    struct eng_model model;
     struct kv *kv;
     struct faults faults;
     struct sched *sched;
-    struct handoff *handoff;
+    struct eng_handoff *handoff;
     struct exchange_env env;
     struct api *api;
     struct bt_addr addr;

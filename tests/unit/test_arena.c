@@ -1,7 +1,7 @@
 /*
  * The arena: alignment, growth, refusal.
  */
-#include "common/arena.h"
+#include "common/base/arena.h"
 #include "tests/support/harness.h"
 
 #include <stdalign.h>

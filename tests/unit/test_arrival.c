@@ -1,8 +1,8 @@
 /*
  * Arrivals: the rate that was asked for, the same row for the same seed.
  */
-#include "bench/arrival.h"
-#include "common/base.h"
+#include "bench/load/arrival.h"
+#include "common/base/base.h"
 
 #include <check.h>
 

@@ -1,7 +1,7 @@
 /*
  * The buffer: growth, consumption, refusal, JSON strings.
  */
-#include "common/buf.h"
+#include "common/base/buf.h"
 #include "tests/support/harness.h"
 #include "tests/support/rng.h"
 

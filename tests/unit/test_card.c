@@ -1,7 +1,7 @@
 /*
  * Cards: what is written is read back, and what is damaged is refused.
  */
-#include "agent/src/card.h"
+#include "agent/src/geometry/card.h"
 #include "tests/support/harness.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * common/conf: every type, its limits and its messages; files, paths, flags
  * and printing over one small table.
  */
-#include "common/conf.h"
+#include "common/conf/conf.h"
 #include "tests/support/harness.h"
 
 #include <fcntl.h>

@@ -2,9 +2,9 @@
  * proxy/config: the defaults of every row, what config_check refuses, and
  * how file, flags and --set meet.
  */
-#include "common/log.h"
-#include "proxy/config.h"
-#include "proxy/prefill.h"
+#include "common/base/log.h"
+#include "proxy/config/config.h"
+#include "proxy/exchange/prefill.h"
 #include "tests/support/harness.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /*
  * One sequence's KV: what it takes, sees, gives back and finds in the cache.
  */
-#include "agent/engine/context.h"
+#include "agent/engine/run/context.h"
 #include "tests/support/harness.h"
 
 #define TOKENS 4
@@ -9,7 +9,7 @@
 #define LENGTH 64
 #define WINDOW 6 /* of group 1; group 0 sees all */
 
-static struct model model;
+static struct eng_model model;
 static struct kv *kv;
 static struct context context;
 static uint64_t histories[LENGTH];

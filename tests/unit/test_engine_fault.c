@@ -1,7 +1,7 @@
 /*
  * The engine's faults by name.
  */
-#include "agent/engine/fault.h"
+#include "agent/engine/options/eng_fault.h"
 #include "tests/support/harness.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /*
  * The engine's reading of requests.
  */
-#include "agent/engine/request.h"
+#include "agent/engine/serve/eng_request.h"
 #include "tests/support/harness.h"
 
 #include <stdio.h>
@@ -15,9 +15,9 @@
     "{\"prompt\":\"a\",\"kv_transfer_params\":{\"do_remote_prefill\":true"
 #define PROMPT "{\"prompt\":\"a\","
 
-static struct request read_fine(enum request_kind kind, const char *body)
+static struct eng_request read_fine(enum request_kind kind, const char *body)
 {
-    struct request request;
+    struct eng_request request;
     struct request_error error = {0};
 
     if (!request_read(kind, bt_str_of(body), "m", &request, &error)) {
@@ -28,7 +28,7 @@ static struct request read_fine(enum request_kind kind, const char *body)
 
 static struct request_error read_wrong(enum request_kind kind, const char *body)
 {
-    struct request request;
+    struct eng_request request;
     struct request_error error = {0};
 
     if (request_read(kind, bt_str_of(body), "m", &request, &error)) {
@@ -50,7 +50,8 @@ START_TEST(reads_each_form_of_a_prompt)
     };
 
     for (size_t i = 0; i < BT_ARRAY_LEN(CASES); i++) {
-        struct request request = read_fine(REQUEST_COMPLETION, CASES[i].body);
+        struct eng_request request =
+            read_fine(REQUEST_COMPLETION, CASES[i].body);
 
         ck_assert_uint_eq(request.prompt_count, CASES[i].prompts);
         ck_assert_uint_eq(request.prompts[0].count, CASES[i].tokens);
@@ -62,7 +63,7 @@ END_TEST
 
 START_TEST(reads_limits_stops_and_streaming)
 {
-    struct request request =
+    struct eng_request request =
         read_fine(REQUEST_COMPLETION, PROMPT
                   "\"max_tokens\":7,\"min_tokens\":2,\"n\":3,"
                   "\"ignore_eos\":true,\"stop\":[\"x\",\"yz\"],\"stream\":true,"
@@ -83,10 +84,10 @@ END_TEST
 
 START_TEST(renders_messages_of_strings_and_of_parts_alike)
 {
-    struct request plain = read_fine(
+    struct eng_request plain = read_fine(
         REQUEST_CHAT,
         "{\"messages\":[{\"role\":\"user\",\"content\":\"hi you\"}]}");
-    struct request parts = read_fine(
+    struct eng_request parts = read_fine(
         REQUEST_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":["
                       "{\"type\":\"text\",\"text\":\"hi \"},"
                       "{\"type\":\"text\",\"text\":\"you\"}]}],"
@@ -157,9 +158,9 @@ END_TEST
 
 START_TEST(reads_a_baton_handoff_that_is_to_be_given)
 {
-    struct request request = read_fine(REQUEST_COMPLETION, GIVES
-                                       "\"baton\":{\"v\":1,\"handoff\":\"" HEX
-                                       "\",\"proxy\":\"00000000000000ff\"}}}");
+    struct eng_request request = read_fine(
+        REQUEST_COMPLETION, GIVES "\"baton\":{\"v\":1,\"handoff\":\"" HEX
+                                  "\",\"proxy\":\"00000000000000ff\"}}}");
 
     ck_assert_int_eq(request.handoff.kind, SEQ_GIVES);
     ck_assert(!request.handoff.is_stock);
@@ -175,7 +176,7 @@ START_TEST(keeps_the_params_of_a_taken_handoff_as_text)
         "{\"do_remote_prefill\":true, \"do_remote_decode\":false,\"baton\":"
         "{\"v\":1,\"handoff\":\"" HEX "\",\"tokens\":12,\"groups\":[\"1-3\"]}}";
     char body[512];
-    struct request request;
+    struct eng_request request;
 
     (void)snprintf(body, sizeof(body), PROMPT "\"kv_transfer_params\":%s}",
                    PARAMS);
@@ -210,7 +211,7 @@ START_TEST(accepts_other_connectors_in_form_only)
 
     for (size_t i = 0; i < BT_ARRAY_LEN(CASES); i++) {
         char body[512];
-        struct request request;
+        struct eng_request request;
 
         (void)snprintf(body, sizeof(body), PROMPT "\"kv_transfer_params\":%s}",
                        CASES[i].params);

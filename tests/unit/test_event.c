@@ -1,7 +1,7 @@
 /*
  * The event queue: order, and what of a host that does not poll.
  */
-#include "agent/src/event.h"
+#include "agent/src/base/event.h"
 #include "tests/support/harness.h"
 
 static struct bta_events events;

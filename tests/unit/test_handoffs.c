@@ -1,8 +1,8 @@
 /*
  * The table of handoffs, with a clock and agents that the test moves.
  */
-#include "proxy/control_stats.h"
-#include "proxy/handoffs.h"
+#include "proxy/agents/handoffs.h"
+#include "proxy/metrics/control_stats.h"
 #include "tests/support/harness.h"
 
 #include <string.h>

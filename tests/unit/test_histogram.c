@@ -1,7 +1,7 @@
 /*
  * The log-linear histogram: exact where it says so, within 0.8 % elsewhere.
  */
-#include "bench/histogram.h"
+#include "bench/load/histogram.h"
 
 #include <check.h>
 

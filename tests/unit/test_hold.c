@@ -1,8 +1,8 @@
 /*
  * Holds: their words, ends, leases and tombstones, without an agent.
  */
-#include "agent/src/hold.h"
-#include "agent/src/reactor.h"
+#include "agent/src/base/reactor.h"
+#include "agent/src/hold/hold.h"
 #include "tests/support/harness.h"
 
 #define BLOCKS 32

@@ -9,7 +9,7 @@
  * A second mode overwrites first and breaks afterwards: the test must see it.
  * BATON_STRESS_ROUNDS sets the number of pulls.
  */
-#include "common/base.h"
+#include "common/base/base.h"
 #include "tests/support/harness.h"
 #include <baton/agent.h>
 

@@ -2,7 +2,7 @@
  * common/http_call and its pool against a raw server: reuse, early answers,
  * every kind of failure.
  */
-#include "common/http_call.h"
+#include "common/http/http_call.h"
 #include "tests/support/harness.h"
 #include "tests/support/pair.h"
 

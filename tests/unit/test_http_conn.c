@@ -2,7 +2,7 @@
  * common/http_conn against a raw client: requests, bodies, answers, keep-alive,
  * pipelining, refusals, clients that leave, time-outs.
  */
-#include "common/http_conn.h"
+#include "common/http/http_conn.h"
 #include "tests/support/harness.h"
 #include "tests/support/pair.h"
 

@@ -1,7 +1,7 @@
 /*
  * common/http_head: looking up fields, hop-by-hop, status lines.
  */
-#include "common/http_head.h"
+#include "common/http/http_head.h"
 #include "tests/support/harness.h"
 
 #define FIELD(name, value)           \

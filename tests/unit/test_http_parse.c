@@ -2,8 +2,8 @@
  * common/http_parse and the strict layer below it: every rule as a row of
  * raw bytes, each fed whole, byte by byte and at random splits.
  */
-#include "common/buf.h"
-#include "common/http_parse.h"
+#include "common/base/buf.h"
+#include "common/http/http_parse.h"
 #include "tests/support/harness.h"
 
 #define CRLF "\r\n"

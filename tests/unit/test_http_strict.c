@@ -2,7 +2,7 @@
  * common/http_strict by itself: single lines, and the runs of chunked bodies.
  * The rules as whole messages are in test_http_parse.c.
  */
-#include "common/http_strict.h"
+#include "common/http/http_strict.h"
 #include "tests/support/harness.h"
 
 static unsigned start_code(enum bt_http_role role, const char *line)

@@ -2,7 +2,7 @@
  * The JSON scanner: grammar (checked against jansson on random texts), SIMD
  * against its scalar twin, names and numbers.
  */
-#include "common/json.h"
+#include "common/json/json.h"
 #include "tests/support/harness.h"
 #include "tests/support/rng.h"
 

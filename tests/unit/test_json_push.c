@@ -1,7 +1,7 @@
 /*
  * common/json_push: what it takes in pieces is what bt_json_check takes whole.
  */
-#include "common/json_push.h"
+#include "common/json/json_push.h"
 #include "tests/support/harness.h"
 #include "tests/support/rng.h"
 

@@ -6,7 +6,7 @@
  * "set" get the value SET, the nested object of "deep" is edited by the same
  * rule, and "add" is added to every level edited.
  */
-#include "common/json_splice.h"
+#include "common/json/json_splice.h"
 #include "tests/support/harness.h"
 #include "tests/support/rng.h"
 

@@ -1,7 +1,7 @@
 /*
  * The KV pool: references, cache, bytes.
  */
-#include "agent/engine/kv.h"
+#include "agent/engine/kv/kv.h"
 #include "tests/support/harness.h"
 
 #define TOKENS UINT64_C(4)
@@ -22,7 +22,7 @@ static struct kv *open_shape(const struct shape *shape)
                                           .dtype_bytes = 2,
                                           .is_latent = shape->is_latent,
                                           .group_count = shape->groups};
-    struct model model;
+    struct eng_model model;
     struct kv_options pool = {.model = &model,
                               .blocks = BLOCKS,
                               .block_tokens = (uint32_t)TOKENS,
@@ -297,7 +297,7 @@ START_TEST(refuses_ranks_that_do_not_divide_the_heads)
                                           .kv_heads = 4,
                                           .head_size = 4,
                                           .dtype_bytes = 2};
-    struct model model;
+    struct eng_model model;
     const struct kv_options pool = {
         .model = &model, .blocks = 1, .block_tokens = 1, .tp = 3};
     struct kv *kv;
@@ -314,7 +314,7 @@ START_TEST(refuses_a_pool_whose_size_overflows)
                                           .kv_heads = 1024,
                                           .head_size = 65536,
                                           .dtype_bytes = 4};
-    struct model model;
+    struct eng_model model;
     const struct kv_options pool = {.model = &model,
                                     .blocks = 8388609,
                                     .block_tokens = 4096,

@@ -5,9 +5,9 @@
  *
  * Peers that misbehave are played by a plain socket.
  */
-#include "agent/src/link_core.h"
-#include "proxy/agents_core.h"
-#include "proxy/control_stats.h"
+#include "agent/src/link/link_core.h"
+#include "proxy/agents/agents_core.h"
+#include "proxy/metrics/control_stats.h"
 #include "tests/support/harness.h"
 #include "tests/support/link_sides.h"
 

@@ -2,7 +2,7 @@
  * common/net, bt_listen_all: names with several addresses, from a resolver
  * that the test plays.
  */
-#include "common/net.h"
+#include "common/io/net.h"
 #include "tests/support/harness.h"
 
 #include <arpa/inet.h>

@@ -1,7 +1,7 @@
 /*
  * Log lines, read back from a file that stands in for stderr.
  */
-#include "common/log.h"
+#include "common/base/log.h"
 #include "tests/support/harness.h"
 
 #include <errno.h>

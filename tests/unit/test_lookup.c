@@ -1,7 +1,7 @@
 /*
  * common/lookup: names that are looked up in the background.
  */
-#include "common/lookup.h"
+#include "common/io/lookup.h"
 #include "tests/support/harness.h"
 
 static struct bt_lookup *look_up(const char *text)

@@ -1,7 +1,7 @@
 /*
  * common/loop: timers, deferred work, graves, watches, signals, mailboxes.
  */
-#include "common/loop.h"
+#include "common/io/loop.h"
 #include "tests/support/harness.h"
 #include "tests/support/pair.h"
 

@@ -1,12 +1,12 @@
 /*
  * The model's pure functions.
  */
-#include "agent/engine/model.h"
+#include "agent/engine/kv/model.h"
 #include "tests/support/harness.h"
 
 #include <string.h>
 
-static struct model small_model(uint64_t seed)
+static struct eng_model small_model(uint64_t seed)
 {
     const struct model_options options = {
         .name = "m",
@@ -16,14 +16,15 @@ static struct model small_model(uint64_t seed)
         .head_size = 8,
         .dtype_bytes = 2,
     };
-    struct model model;
+    struct eng_model model;
 
     ck_assert_int_eq(model_init(&options, &model), BT_OK);
     return model;
 }
 
-static struct bt_str answer(const struct model *model, const uint32_t *prompt,
-                            size_t count, struct bt_buf *text)
+static struct bt_str answer(const struct eng_model *model,
+                            const uint32_t *prompt, size_t count,
+                            struct bt_buf *text)
 {
     const struct model_ask ask = {
         .prompt = prompt,
@@ -46,7 +47,7 @@ START_TEST(refuses_a_slice_that_is_no_multiple_of_eight_bytes)
                                     .kv_heads = 1,
                                     .head_size = 6,
                                     .dtype_bytes = 2};
-    struct model model;
+    struct eng_model model;
 
     ck_assert_int_eq(model_init(&options, &model), BT_ERR_RANGE);
     options.head_size = 8;
@@ -75,7 +76,7 @@ END_TEST
 
 START_TEST(digests_what_it_writes_as_told_without_memory)
 {
-    const struct model model = small_model(1);
+    const struct eng_model model = small_model(1);
     const uint64_t history = model_roll(model_roll(0, 5), 6);
     char slice[16];
     uint64_t sum = 0;
@@ -90,7 +91,7 @@ END_TEST
 
 START_TEST(notices_every_flipped_bit_of_a_slice)
 {
-    const struct model model = small_model(1);
+    const struct eng_model model = small_model(1);
     char slice[16];
     uint64_t right;
 
@@ -109,7 +110,7 @@ END_TEST
 
 START_TEST(notices_a_slice_at_another_position_or_place)
 {
-    const struct model model = small_model(1);
+    const struct eng_model model = small_model(1);
     char slice[16];
 
     model_slice_write(&model, 77, 3, 2, slice);
@@ -122,8 +123,8 @@ END_TEST
 
 START_TEST(answers_the_same_to_the_same_prompt_only)
 {
-    const struct model model = small_model(1);
-    const struct model other = small_model(2);
+    const struct eng_model model = small_model(1);
+    const struct eng_model other = small_model(2);
     const uint32_t prompt[] = {1, 2, 3};
     const uint32_t swapped[] = {2, 1, 3};
     struct bt_buf first = {0};
@@ -152,7 +153,7 @@ START_TEST(each_group_has_its_own_layers)
                                     .kv_heads = 2,
                                     .head_size = 8,
                                     .dtype_bytes = 2};
-    struct model one, two;
+    struct eng_model one, two;
 
     ck_assert_int_eq(model_init(&options, &one), BT_OK);
     options.group_count = 2;
@@ -182,7 +183,7 @@ START_TEST(words_depend_on_what_each_window_sees)
                                           .dtype_bytes = 2,
                                           .group_count = 2,
                                           .windows = {0, 3}};
-    struct model model;
+    struct eng_model model;
     uint64_t histories[BT_ARRAY_LEN(prompt)];
     uint64_t history = 0;
     struct bt_buf text = {0};
@@ -218,7 +219,7 @@ END_TEST
 
 START_TEST(ends_by_itself_but_not_before_min_tokens)
 {
-    const struct model model = small_model(1);
+    const struct eng_model model = small_model(1);
     const uint32_t prompt[] = {9};
     struct model_ask ask = {
         .prompt = prompt, .prompt_tokens = 1, .max_tokens = 5000};

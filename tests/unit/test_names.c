@@ -2,7 +2,7 @@
  * proxy/names: engines whose names have no address yet, with a resolver that
  * the test plays.
  */
-#include "proxy/names.h"
+#include "proxy/fleet/names.h"
 #include "tests/support/config_pair.h"
 #include "tests/support/harness.h"
 #include "tests/support/pair.h"

@@ -1,7 +1,7 @@
 /*
  * common/net: addresses, URLs, listening sockets.
  */
-#include "common/net.h"
+#include "common/io/net.h"
 #include "tests/support/harness.h"
 #include "tests/support/pair.h"
 

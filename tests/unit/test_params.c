@@ -1,7 +1,7 @@
 /*
  * kv_transfer_params: written from infos, read by D, damaged ones refused.
  */
-#include "agent/src/params.h"
+#include "agent/src/pull/params.h"
 #include "tests/support/harness.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /*
  * The planner: runs, their merging, and what it refuses.
  */
-#include "agent/src/plan.h"
+#include "agent/src/geometry/plan.h"
 #include "tests/support/harness.h"
 
 #define REGIONS 2

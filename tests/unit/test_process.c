@@ -1,7 +1,7 @@
 /*
  * common/process: the processors that are left by mask and quota.
  */
-#include "common/process.h"
+#include "common/io/process.h"
 #include "tests/support/harness.h"
 
 #include <ftw.h>

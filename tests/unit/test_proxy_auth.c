@@ -1,7 +1,7 @@
 /*
  * proxy/auth: key files by whole lines, and who is let in.
  */
-#include "proxy/auth.h"
+#include "proxy/config/auth.h"
 #include "tests/support/harness.h"
 
 #include <stdio.h>

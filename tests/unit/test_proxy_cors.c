@@ -1,7 +1,7 @@
 /*
  * proxy/cors: whom an answer names, and what a preflight is told.
  */
-#include "proxy/cors.h"
+#include "proxy/front/cors.h"
 #include "tests/support/harness.h"
 
 static struct cors_conf cors;

@@ -1,7 +1,7 @@
 /*
  * proxy/engine: the registry, health, and the names that an engine may use.
  */
-#include "proxy/engine.h"
+#include "proxy/fleet/engine.h"
 #include "tests/support/config_pair.h"
 #include "tests/support/harness.h"
 

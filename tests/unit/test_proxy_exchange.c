@@ -3,8 +3,8 @@
  * rules of failover, release and commit, with a fake sink, fake legs and a
  * fake control thread. No socket is involved.
  */
-#include "proxy/exchange.h"
-#include "proxy/quota.h"
+#include "proxy/base/quota.h"
+#include "proxy/exchange/exchange.h"
 #include "tests/support/fake_leg.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/harness.h"

@@ -1,8 +1,8 @@
 /*
  * proxy/fault: every row makes a valid body of OpenAI's shape.
  */
-#include "common/json.h"
-#include "proxy/fault.h"
+#include "common/json/json.h"
+#include "proxy/base/fault.h"
 #include "tests/support/harness.h"
 
 static struct bt_str text_of(struct bt_str object, struct bt_str name)

@@ -1,7 +1,7 @@
 /*
  * proxy/headers: what crosses, what stops, in both directions.
  */
-#include "proxy/headers.h"
+#include "proxy/exchange/headers.h"
 #include "tests/support/harness.h"
 
 #define FIELD(name, value)              \

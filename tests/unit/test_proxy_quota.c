@@ -1,7 +1,7 @@
 /*
  * proxy/quota: what one address may hold, and that nothing stays counted.
  */
-#include "proxy/quota.h"
+#include "proxy/base/quota.h"
 #include "tests/support/harness.h"
 
 static struct quotas *quotas;

@@ -1,7 +1,7 @@
 /*
  * proxy/relay and proxy/filter: what reaches the client, for every split.
  */
-#include "proxy/relay.h"
+#include "proxy/exchange/relay.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/harness.h"
 #include "tests/support/rng.h"

@@ -2,7 +2,7 @@
  * proxy/request: the edits of both legs, byte for byte, and what routes a
  * request to the decode engine alone.
  */
-#include "proxy/request.h"
+#include "proxy/exchange/request.h"
 #include "tests/support/harness.h"
 
 static struct bt_arena arena;

@@ -1,7 +1,7 @@
 /*
  * proxy/route: the choice of engines, from tables.
  */
-#include "proxy/route.h"
+#include "proxy/fleet/route.h"
 #include "tests/support/harness.h"
 
 #define ENGINES 3

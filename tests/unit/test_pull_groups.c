@@ -7,7 +7,7 @@
  *     sides[0]  memory of random bytes  <==reads==>  sides[1]  likewise
  *                     '-- one registration each: region 0 is given its rest
  */
-#include "common/base.h"
+#include "common/base/base.h"
 #include "tests/support/harness.h"
 #include <baton/agent.h>
 

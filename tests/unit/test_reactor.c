@@ -1,7 +1,7 @@
 /*
  * The agent's event loop: watches, timers, wake-ups, sleep.
  */
-#include "agent/src/reactor.h"
+#include "agent/src/base/reactor.h"
 #include "tests/support/harness.h"
 
 #include <pthread.h>

@@ -2,7 +2,7 @@
  * Regions: what may be registered, aliases, digests; and the calls of an
  * agent that are refused in the wrong state.
  */
-#include "agent/src/region.h"
+#include "agent/src/fabric/region.h"
 #include "tests/support/harness.h"
 
 #include <stdio.h>

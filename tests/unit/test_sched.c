@@ -1,7 +1,7 @@
 /*
  * The scheduler and the handoff, over an agent library inside the process.
  */
-#include "agent/engine/sched.h"
+#include "agent/engine/run/sched.h"
 #include "tests/support/harness.h"
 #include "tests/unit/fake_agent.h"
 
@@ -11,10 +11,10 @@
 #define TURNS  2000
 
 struct side {
-    struct model model;
+    struct eng_model model;
     struct kv *kv;
     struct faults faults;
-    struct handoff *handoff;
+    struct eng_handoff *handoff;
     struct sched *sched;
 };
 

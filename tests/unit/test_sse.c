@@ -2,7 +2,7 @@
  * The event stream scanner: whatever way a stream is cut into pieces, the ends
  * are those of a plain reading of the grammar (reference_ends below).
  */
-#include "common/sse.h"
+#include "common/http/sse.h"
 #include "tests/support/harness.h"
 #include "tests/support/rng.h"
 

@@ -1,7 +1,7 @@
 /*
  * Every status has a text of its own.
  */
-#include "common/status.h"
+#include "common/base/status.h"
 #include "tests/support/harness.h"
 
 #include <string.h>

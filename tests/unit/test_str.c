@@ -1,7 +1,7 @@
 /*
  * Spans: comparison, lists, numbers.
  */
-#include "common/str.h"
+#include "common/base/str.h"
 #include "tests/support/harness.h"
 
 START_TEST(compares_with_and_without_case)

@@ -1,7 +1,7 @@
 /*
  * common/stream: bytes in and out, water marks, pausing, ends.
  */
-#include "common/stream.h"
+#include "common/io/stream.h"
 #include "tests/support/harness.h"
 #include "tests/support/pair.h"
 

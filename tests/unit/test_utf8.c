@@ -1,7 +1,7 @@
 /*
  * UTF-8: the bounds of each row of the Unicode Standard's table 3-7.
  */
-#include "common/utf8.h"
+#include "common/base/utf8.h"
 #include "tests/support/harness.h"
 
 START_TEST(characters_at_the_bounds_have_their_length)

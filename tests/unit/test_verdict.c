@@ -1,10 +1,10 @@
 /*
  * What becomes of an answer, of a text, of a run.
  */
-#include "bench/answer.h"
-#include "bench/check.h"
-#include "bench/gate.h"
-#include "bench/handoffs.h"
+#include "bench/load/check.h"
+#include "bench/load/gate.h"
+#include "bench/load/load_answer.h"
+#include "bench/load/load_handoffs.h"
 
 #include <check.h>
 
@@ -26,7 +26,7 @@
 #define DONE "data: [DONE]\n\n"
 
 /* Feeds the text in pieces of `step` bytes, one microsecond each. */
-static void feed(struct answer *answer, const char *text, size_t step)
+static void feed(struct load_answer *answer, const char *text, size_t step)
 {
     const size_t len = strlen(text);
     uint64_t now_us = 100;
@@ -39,7 +39,7 @@ static void feed(struct answer *answer, const char *text, size_t step)
 
 static enum verdict verdict_of(const char *text)
 {
-    struct answer answer;
+    struct load_answer answer;
 
     answer_init(&answer, true);
     answer_head(&answer, 200, BT_STR("text/event-stream; charset=utf-8"), 50);
@@ -50,7 +50,7 @@ static enum verdict verdict_of(const char *text)
     return verdict;
 }
 
-static void expect_whole(const struct answer *answer)
+static void expect_whole(const struct load_answer *answer)
 {
     ck_assert_int_eq(answer_verdict(answer), VERDICT_OK);
     ck_assert(bt_str_eq(bt_buf_str(&answer->text), BT_STR("Hello")));
@@ -67,7 +67,7 @@ START_TEST(a_whole_stream_is_ok_in_pieces_of_any_size)
     const char *text = HELLO USAGE DONE;
 
     for (size_t step = 1; step <= strlen(text); step++) {
-        struct answer answer;
+        struct load_answer answer;
 
         answer_init(&answer, true);
         answer_head(&answer, 200, BT_STR("text/event-stream"), 50);
@@ -81,7 +81,7 @@ END_TEST
 
 START_TEST(neither_a_role_nor_a_comment_is_the_first_token)
 {
-    struct answer answer;
+    struct load_answer answer;
 
     answer_init(&answer, true);
     answer_head(&answer, 200, BT_STR("text/event-stream"), 50);
@@ -132,7 +132,7 @@ END_TEST
 
 START_TEST(what_is_not_as_it_must_be_is_malformed)
 {
-    struct answer answer;
+    struct load_answer answer;
 
     ck_assert_int_eq(verdict_of("data: {\"choices\":\n\n" DONE),
                      VERDICT_MALFORMED);
@@ -159,7 +159,7 @@ END_TEST
 START_TEST(an_endless_event_is_malformed_not_endless_memory)
 {
     static const char filler[] = "data: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
-    struct answer answer;
+    struct load_answer answer;
 
     answer_init(&answer, true);
     answer_head(&answer, 200, BT_STR("text/event-stream"), 50);
@@ -174,7 +174,7 @@ END_TEST
 
 START_TEST(another_status_is_an_http_error_with_its_body)
 {
-    struct answer answer;
+    struct load_answer answer;
 
     answer_init(&answer, true);
     answer_head(&answer, 503, BT_STR("application/json"), 50);
@@ -189,7 +189,7 @@ END_TEST
 
 START_TEST(a_json_answer_is_judged_whole)
 {
-    struct answer answer;
+    struct load_answer answer;
 
     answer_init(&answer, false);
     answer_head(&answer, 200, BT_STR("application/json"), 50);
@@ -208,7 +208,7 @@ END_TEST
 
 START_TEST(time_per_token_comes_from_usage)
 {
-    struct answer answer;
+    struct load_answer answer;
 
     answer_init(&answer, true);
     answer.stamps.first_content_us = 1000;
@@ -251,9 +251,9 @@ static const struct workload_plan small_plan = {.seed = 5};
 static const struct workload_item small_item = {.input_tokens = 30,
                                                 .output_tokens = 12};
 
-static struct check known(bool computed_before)
+static struct load_check known(bool computed_before)
 {
-    struct check check;
+    struct load_check check;
 
     ck_assert_int_eq(check_init(&check, &small_model, &small_plan), BT_OK);
     if (computed_before) {
@@ -264,9 +264,9 @@ static struct check known(bool computed_before)
 
 START_TEST(the_known_text_is_accepted_and_any_other_is_not)
 {
-    struct check check = known(true);
-    struct check late = known(false);
-    struct answer answer;
+    struct load_check check = known(true);
+    struct load_check late = known(false);
+    struct load_answer answer;
 
     answer_init(&answer, true);
     bt_buf_append(&answer.text,
@@ -287,8 +287,8 @@ END_TEST
 
 START_TEST(a_wrong_token_count_is_noticed)
 {
-    struct check check = known(true);
-    struct answer answer;
+    struct load_check check = known(true);
+    struct load_answer answer;
 
     answer_init(&answer, true);
     bt_buf_append(&answer.text,
@@ -437,7 +437,7 @@ END_TEST
 
 START_TEST(reads_the_table_of_handoffs)
 {
-    struct handoffs handoffs = {9, 9};
+    struct load_handoffs handoffs = {9, 9};
 
     ck_assert(handoffs_read(
         BT_STR("{\"live_count\":0,\"live\":[],\"recent\":[{\"blocks\":7}]}"),

@@ -1,7 +1,7 @@
 /*
  * Traces, items and prompts.
  */
-#include "bench/workload.h"
+#include "bench/load/workload.h"
 
 #include <check.h>
 

@@ -1,0 +1,336 @@
+/*
+ * The agent's event loop: level-triggered epoll, a binary heap of timers, an
+ * eventfd for wake-ups from other threads.
+ *
+ *     turn: may sleep? -> epoll_wait -> watches -> due timers
+ *
+ * A watch that is taken away in mid-turn is struck from the rest of the
+ * turn's events, so its owner may be freed at once.
+ */
+#include "agent/src/base/reactor.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EVENTS_PER_TURN 64
+#define HEAP_START      16
+#define LONGEST_WAIT_MS 3600000
+
+struct bta_reactor {
+    int epoll_fd;
+    bool is_stopped;
+    struct bta_watch wake;
+    atomic_bool is_woken;
+    void (*on_wake)(void *owner);
+    void *wake_owner;
+    bool (*may_sleep)(void *owner);
+    void *sleep_owner;
+    struct bta_timer **heap; /* earliest first */
+    size_t heap_count, heap_cap;
+    int event_at, event_count;
+    struct epoll_event events[EVENTS_PER_TURN];
+};
+
+uint64_t bta_now_us(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+}
+
+/* --- timers --- */
+
+static void heap_put(struct bta_reactor *reactor, size_t index,
+                     struct bta_timer *timer)
+{
+    reactor->heap[index] = timer;
+    timer->heap_index = index;
+}
+
+static void heap_up(struct bta_reactor *reactor, size_t index)
+{
+    struct bta_timer *const timer = reactor->heap[index];
+
+    while (index > 0) {
+        const size_t parent = (index - 1) / 2;
+        if (reactor->heap[parent]->due_us <= timer->due_us) {
+            break;
+        }
+        heap_put(reactor, index, reactor->heap[parent]);
+        index = parent;
+    }
+    heap_put(reactor, index, timer);
+}
+
+static void heap_down(struct bta_reactor *reactor, size_t index)
+{
+    struct bta_timer *const timer = reactor->heap[index];
+
+    for (;;) {
+        size_t child = 2 * index + 1;
+        if (child >= reactor->heap_count) {
+            break;
+        }
+        if (child + 1 < reactor->heap_count &&
+            reactor->heap[child + 1]->due_us < reactor->heap[child]->due_us) {
+            child++;
+        }
+        if (timer->due_us <= reactor->heap[child]->due_us) {
+            break;
+        }
+        heap_put(reactor, index, reactor->heap[child]);
+        index = child;
+    }
+    heap_put(reactor, index, timer);
+}
+
+static bool heap_reserve(struct bta_reactor *reactor)
+{
+    struct bta_timer **heap;
+    size_t cap;
+
+    if (reactor->heap_count < reactor->heap_cap) {
+        return true;
+    }
+    cap = reactor->heap_cap == 0 ? HEAP_START : reactor->heap_cap * 2;
+    heap = realloc(reactor->heap, cap * sizeof(struct bta_timer *));
+    if (heap == NULL) {
+        return false;
+    }
+    reactor->heap = heap;
+    reactor->heap_cap = cap;
+    return true;
+}
+
+bool bta_timer_set(struct bta_reactor *reactor, struct bta_timer *timer,
+                   uint64_t delay_us)
+{
+    const uint64_t now_us = bta_now_us();
+    const uint64_t due_us =
+        delay_us > UINT64_MAX - now_us ? UINT64_MAX : now_us + delay_us;
+
+    if (timer->due_us != 0) {
+        timer->due_us = due_us;
+        heap_up(reactor, timer->heap_index);
+        heap_down(reactor, timer->heap_index);
+        return true;
+    }
+    if (!heap_reserve(reactor)) {
+        return false;
+    }
+    timer->due_us = due_us;
+    heap_put(reactor, reactor->heap_count, timer);
+    reactor->heap_count++;
+    heap_up(reactor, timer->heap_index);
+    return true;
+}
+
+void bta_timer_clear(struct bta_reactor *reactor, struct bta_timer *timer)
+{
+    const size_t index = timer->heap_index;
+    struct bta_timer *last;
+
+    if (timer->due_us == 0) {
+        return;
+    }
+    timer->due_us = 0;
+    reactor->heap_count--;
+    last = reactor->heap[reactor->heap_count];
+    if (last == timer) {
+        return;
+    }
+    heap_put(reactor, index, last);
+    heap_up(reactor, index);
+    heap_down(reactor, last->heap_index);
+}
+
+static void timers_run(struct bta_reactor *reactor)
+{
+    const uint64_t now_us = bta_now_us();
+
+    while (reactor->heap_count > 0 && !reactor->is_stopped &&
+           reactor->heap[0]->due_us <= now_us) {
+        struct bta_timer *const timer = reactor->heap[0];
+        bta_timer_clear(reactor, timer);
+        timer->on_due(timer);
+    }
+}
+
+/* Rounded up, so that a timer is due when epoll_wait returns for it. */
+static int wait_ms(const struct bta_reactor *reactor)
+{
+    uint64_t now_us, delay_ms;
+
+    if (reactor->heap_count == 0) {
+        return -1;
+    }
+    now_us = bta_now_us();
+    if (reactor->heap[0]->due_us <= now_us) {
+        return 0;
+    }
+    delay_ms = (reactor->heap[0]->due_us - now_us) / 1000 + 1;
+    return delay_ms > LONGEST_WAIT_MS ? LONGEST_WAIT_MS : (int)delay_ms;
+}
+
+/* --- watches --- */
+
+static bool control(struct bta_reactor *reactor, int operation,
+                    struct bta_watch *watch, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data = {.ptr = watch}};
+
+    if (epoll_ctl(reactor->epoll_fd, operation, watch->fd, &event) != 0) {
+        return false;
+    }
+    watch->events = events;
+    return true;
+}
+
+bool bta_reactor_watch(struct bta_reactor *reactor, struct bta_watch *watch)
+{
+    return control(reactor, EPOLL_CTL_ADD, watch, watch->events);
+}
+
+bool bta_reactor_change(struct bta_reactor *reactor, struct bta_watch *watch,
+                        uint32_t events)
+{
+    return watch->events == events ||
+           control(reactor, EPOLL_CTL_MOD, watch, events);
+}
+
+void bta_reactor_unwatch(struct bta_reactor *reactor, struct bta_watch *watch)
+{
+    const int saved = errno;
+
+    (void)epoll_ctl(reactor->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
+    errno = saved;
+    for (int i = reactor->event_at; i < reactor->event_count; i++) {
+        if (reactor->events[i].data.ptr == watch) {
+            reactor->events[i].data.ptr = NULL;
+        }
+    }
+}
+
+static void watches_run(struct bta_reactor *reactor, int count)
+{
+    reactor->event_count = count;
+    for (reactor->event_at = 0; reactor->event_at < reactor->event_count;
+         reactor->event_at++) {
+        const struct epoll_event *const event =
+            &reactor->events[reactor->event_at];
+        struct bta_watch *const watch = event->data.ptr;
+        if (watch != NULL) {
+            watch->on_ready(watch, event->events);
+        }
+    }
+    reactor->event_at = 0;
+    reactor->event_count = 0;
+}
+
+/* --- wake-up --- */
+
+/*
+ * The flag is taken down before on_wake looks for work: a wake that finds it
+ * still up need not write, because its work was queued before this exchange.
+ */
+static void wake_ready(struct bta_watch *watch, uint32_t events)
+{
+    struct bta_reactor *const reactor =
+        bt_container_of(watch, struct bta_reactor, wake);
+    uint64_t count;
+
+    (void)events;
+    (void)!read(watch->fd, &count, sizeof(count));
+    (void)atomic_exchange(&reactor->is_woken, false);
+    if (reactor->on_wake != NULL) {
+        reactor->on_wake(reactor->wake_owner);
+    }
+}
+
+void bta_reactor_wake(struct bta_reactor *reactor)
+{
+    const uint64_t one = 1;
+
+    if (!atomic_exchange(&reactor->is_woken, true)) {
+        (void)!write(reactor->wake.fd, &one, sizeof(one));
+    }
+}
+
+void bta_reactor_on_wake(struct bta_reactor *reactor,
+                         void (*on_wake)(void *owner), void *owner)
+{
+    reactor->on_wake = on_wake;
+    reactor->wake_owner = owner;
+}
+
+void bta_reactor_on_sleep(struct bta_reactor *reactor,
+                          bool (*may_sleep)(void *owner), void *owner)
+{
+    reactor->may_sleep = may_sleep;
+    reactor->sleep_owner = owner;
+}
+
+/* --- life --- */
+
+struct bta_reactor *bta_reactor_open(void)
+{
+    struct bta_reactor *const reactor = calloc(1, sizeof(*reactor));
+
+    if (reactor == NULL) {
+        return NULL;
+    }
+    atomic_init(&reactor->is_woken, false);
+    reactor->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    reactor->wake.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    reactor->wake.events = EPOLLIN;
+    reactor->wake.on_ready = wake_ready;
+    if (reactor->epoll_fd < 0 || reactor->wake.fd < 0 ||
+        !bta_reactor_watch(reactor, &reactor->wake)) {
+        bta_reactor_close(reactor);
+        return NULL;
+    }
+    return reactor;
+}
+
+void bta_reactor_close(struct bta_reactor *reactor)
+{
+    if (reactor == NULL) {
+        return;
+    }
+    if (reactor->wake.fd >= 0) {
+        (void)close(reactor->wake.fd);
+    }
+    if (reactor->epoll_fd >= 0) {
+        (void)close(reactor->epoll_fd);
+    }
+    free(reactor->heap);
+    free(reactor);
+}
+
+void bta_reactor_run(struct bta_reactor *reactor)
+{
+    reactor->is_stopped = false;
+    while (!reactor->is_stopped) {
+        int timeout_ms = wait_ms(reactor);
+        int count;
+
+        if (timeout_ms != 0 && reactor->may_sleep != NULL &&
+            !reactor->may_sleep(reactor->sleep_owner)) {
+            timeout_ms = 0;
+        }
+        count = epoll_wait(reactor->epoll_fd, reactor->events, EVENTS_PER_TURN,
+                           timeout_ms);
+        watches_run(reactor, count < 0 ? 0 : count);
+        timers_run(reactor);
+    }
+}
+
+void bta_reactor_stop(struct bta_reactor *reactor)
+{
+    reactor->is_stopped = true;
+}

@@ -1,0 +1,399 @@
+/*
+ * Cards as text. Every number of a foreign card is checked here, so that sums
+ * and products of its numbers cannot overflow anywhere else.
+ */
+#include "agent/src/geometry/card.h"
+
+#include "agent/src/geometry/wire.h"
+
+#include <inttypes.h>
+
+bool bta_engine_is_valid(struct bt_str engine)
+{
+    if (engine.len == 0 || engine.len > LINK_ENGINE_MAX) {
+        return false;
+    }
+    for (size_t i = 0; i < engine.len; i++) {
+        if (engine.ptr[i] < 0x20 || engine.ptr[i] > 0x7e) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static const char *const kind_names[] = {
+    [BATON_KIND_K] = "k",
+    [BATON_KIND_V] = "v",
+    [BATON_KIND_KV] = "kv",
+    [BATON_KIND_LATENT] = "latent",
+};
+static const char *const memory_names[] = {
+    [BATON_MEMORY_HOST] = "host",
+    [BATON_MEMORY_CUDA] = "cuda",
+};
+static const char *const role_names[] = {
+    [BATON_ROLE_PREFILL] = "prefill",
+    [BATON_ROLE_DECODE] = "decode",
+    [BATON_ROLE_BOTH] = "both",
+    [BATON_ROLE_SCHEDULER] = "scheduler",
+};
+
+/* --- layouts --- */
+
+const char *bta_layout_check(const baton_layout *layout)
+{
+    uint64_t bytes = layout->token_bytes;
+
+    if (layout->kind > BATON_KIND_LATENT) {
+        return "unknown kind";
+    }
+    if ((layout->kind == BATON_KIND_LATENT) != (layout->heads == 0)) {
+        return "heads are for all kinds but latent";
+    }
+    if (layout->block_tokens == 0 || layout->token_bytes == 0 ||
+        layout->blocks == 0 || layout->blocks > UINT32_MAX) {
+        return "block_tokens, token_bytes and blocks start at 1";
+    }
+    if (__builtin_mul_overflow(bytes, layout->block_tokens, &bytes) ||
+        __builtin_mul_overflow(bytes, layout->heads == 0 ? 1 : layout->heads,
+                               &bytes) ||
+        bytes != layout->block_bytes) {
+        return "block_bytes is not heads * block_tokens * token_bytes";
+    }
+    if (layout->stride < layout->block_bytes) {
+        return "stride is smaller than a block";
+    }
+    if (__builtin_mul_overflow(layout->blocks, layout->stride, &bytes)) {
+        return "blocks * stride does not fit 64 bits";
+    }
+    return NULL;
+}
+
+uint64_t bta_layout_length(const baton_layout *layout)
+{
+    return (layout->blocks - 1) * layout->stride + layout->block_bytes;
+}
+
+bool bta_layout_holds(const baton_layout *layout, uint64_t offset,
+                      uint64_t length)
+{
+    const uint64_t total = bta_layout_length(layout);
+
+    return length <= total && offset <= total - length;
+}
+
+bool bta_layout_fits(const baton_layout *a, const baton_layout *b)
+{
+    return a->group == b->group && a->layer == b->layer && a->kind == b->kind &&
+           a->heads == b->heads && a->block_tokens == b->block_tokens &&
+           a->token_bytes == b->token_bytes &&
+           (a->head_major != 0) == (b->head_major != 0) &&
+           a->block_bytes == b->block_bytes;
+}
+
+/* --- writing --- */
+
+static void write_target(const struct bta_card_target *target,
+                         struct bt_buf *out)
+{
+    bt_buf_printf(out,
+                  "\"base\":\"%" PRIx64 "\",\"at\":\"%" PRIx64
+                  "\",\"key\":\"%" PRIx64 "\"",
+                  target->base, target->at, target->key);
+}
+
+static void write_endpoint(const struct bta_card_endpoint *endpoint,
+                           struct bt_buf *out)
+{
+    bt_buf_append(out, BT_STR("{\"provider\":"));
+    bt_buf_append_json(out, endpoint->provider);
+    bt_buf_append(out, BT_STR(",\"addr\":\""));
+    for (size_t i = 0; i < endpoint->address_length; i++) {
+        bt_buf_printf(out, "%02x", (unsigned)endpoint->address[i]);
+    }
+    bt_buf_printf(out,
+                  "\",\"host_id\":\"%016" PRIx64 "%016" PRIx64
+                  "\",\"pidns\":%" PRIu64 ",\"uid\":%" PRIu64
+                  ",\"pid\":%" PRIu64 "}",
+                  endpoint->host_hi, endpoint->host_lo, endpoint->pidns,
+                  endpoint->uid, endpoint->pid);
+}
+
+static void write_region(const struct bta_card_region *region,
+                         struct bt_buf *out)
+{
+    const baton_layout *const layout = &region->layout;
+
+    bt_buf_printf(out,
+                  "{\"group\":%" PRIu32 ",\"layer\":%" PRIu32
+                  ",\"kind\":\"%s\",\"mem\":\"%s\",\"heads\":%" PRIu32
+                  ",\"block_tokens\":%" PRIu32 ",\"token_bytes\":%" PRIu32
+                  ",\"head_major\":%s,\"blocks\":%" PRIu64
+                  ",\"stride\":%" PRIu64 ",\"block_bytes\":%" PRIu64 ",",
+                  layout->group, layout->layer, kind_names[layout->kind],
+                  memory_names[region->memory], layout->heads,
+                  layout->block_tokens, layout->token_bytes,
+                  layout->head_major != 0 ? "true" : "false", layout->blocks,
+                  layout->stride, layout->block_bytes);
+    write_target(&region->target, out);
+    bt_buf_append_char(out, '}');
+}
+
+static void write_places(const struct bta_card *card, struct bt_buf *out)
+{
+    bt_buf_append(out, BT_STR("\"card\":{\"endpoints\":["));
+    for (size_t i = 0; i < card->endpoint_count; i++) {
+        bt_buf_append(out, i == 0 ? BT_STR("") : BT_STR(","));
+        write_endpoint(&card->endpoints[i], out);
+    }
+    bt_buf_append(out, BT_STR("],\"regions\":["));
+    for (size_t i = 0; i < card->region_count; i++) {
+        bt_buf_append(out, i == 0 ? BT_STR("") : BT_STR(","));
+        write_region(&card->regions[i], out);
+    }
+    bt_buf_append(out, BT_STR("],\"slots\":{"));
+    write_target(&card->slots, out);
+    bt_buf_printf(out, ",\"n\":%" PRIu64 "},\"boot_word\":{", card->slot_count);
+    write_target(&card->boot_word, out);
+    bt_buf_append(out, BT_STR("}}"));
+}
+
+void bta_card_write(const struct bta_card *card, struct bt_buf *out)
+{
+    const baton_layout none = {0};
+    const baton_layout *const layout =
+        card->region_count > 0 ? &card->regions[0].layout : &none;
+
+    bt_buf_append(out, BT_STR("\"engine\":"));
+    bt_buf_append_json(out, card->engine);
+    bt_buf_printf(out,
+                  ",\"engine_boot\":\"%" PRIx64 "\",\"boot\":\"%" PRIx64
+                  "\",\"rank\":%" PRIu32 ",\"world\":%" PRIu32
+                  ",\"tp\":%" PRIu32 ",\"pp\":%" PRIu32
+                  ",\"role\":\"%s\",\"url\":",
+                  card->engine_boot, card->boot, card->rank, card->world,
+                  card->tp, card->pp, role_names[card->role]);
+    bt_buf_append_json(out, card->url);
+    bt_buf_printf(out,
+                  ",\"blocks\":%" PRIu64 ",\"block_tokens\":%" PRIu32
+                  ",\"fingerprint\":",
+                  layout->blocks, layout->block_tokens);
+    bt_buf_append_json(out, card->fingerprint);
+    bt_buf_printf(out, ",\"max_handoffs\":%" PRIu32 ",", card->max_handoffs);
+    write_places(card, out);
+}
+
+/* --- reading --- */
+
+static void read_target(struct bta_reader *reader, struct bt_str object,
+                        struct bta_card_target *target)
+{
+    target->base = bta_reader_hex(reader, object, BT_STR("base"));
+    target->at = bta_reader_hex(reader, object, BT_STR("at"));
+    target->key = bta_reader_hex(reader, object, BT_STR("key"));
+}
+
+/* The target's bytes must not run over the end of the address space. */
+static void check_target(struct bta_reader *reader,
+                         const struct bta_card_target *target, uint64_t length)
+{
+    if (target->base > UINT64_MAX - length ||
+        target->at > UINT64_MAX - length) {
+        bta_reader_fail(reader, "a region runs over the address space");
+    }
+}
+
+static void read_address(struct bta_reader *reader, struct bt_str hex,
+                         struct bta_card_endpoint *endpoint)
+{
+    if (hex.len % 2 != 0 || hex.len / 2 > sizeof(endpoint->address)) {
+        bta_reader_fail(reader, "an endpoint's addr is malformed");
+        return;
+    }
+    for (size_t i = 0; i < hex.len / 2; i++) {
+        uint64_t byte = 0;
+        if (bt_str_hex_to_u64(bt_str_span(hex.ptr + 2 * i, 2), &byte) !=
+            BT_OK) {
+            bta_reader_fail(reader, "an endpoint's addr is malformed");
+            return;
+        }
+        endpoint->address[i] = (unsigned char)byte;
+    }
+    endpoint->address_length = hex.len / 2;
+}
+
+static void read_endpoint(struct bta_reader *reader, struct bt_str object,
+                          struct bta_card_endpoint *endpoint)
+{
+    const struct bt_str host =
+        bta_reader_plain(reader, object, BT_STR("host_id"));
+
+    endpoint->provider =
+        bta_reader_text(reader, object, BT_STR("provider"), 64);
+    read_address(reader, bta_reader_plain(reader, object, BT_STR("addr")),
+                 endpoint);
+    if (host.len != 32 ||
+        bt_str_hex_to_u64(bt_str_span(host.ptr, 16), &endpoint->host_hi) !=
+            BT_OK ||
+        bt_str_hex_to_u64(bt_str_span(host.ptr + 16, 16), &endpoint->host_lo) !=
+            BT_OK) {
+        bta_reader_fail(reader, "an endpoint's host_id is malformed");
+    }
+    endpoint->pidns =
+        bta_reader_u64(reader, object, BT_STR("pidns"), UINT64_MAX);
+    endpoint->uid = bta_reader_u64(reader, object, BT_STR("uid"), UINT32_MAX);
+    endpoint->pid = bta_reader_u64(reader, object, BT_STR("pid"), INT32_MAX);
+}
+
+static void read_layout(struct bta_reader *reader, struct bt_str object,
+                        baton_layout *layout)
+{
+    const char *why;
+    const size_t kind = bta_reader_name(reader, object, BT_STR("kind"),
+                                        kind_names, BT_ARRAY_LEN(kind_names));
+
+    layout->size = sizeof(*layout);
+    layout->group = bta_reader_u32(reader, object, BT_STR("group"));
+    layout->layer = bta_reader_u32(reader, object, BT_STR("layer"));
+    layout->kind = (baton_kind)kind;
+    layout->heads = bta_reader_u32(reader, object, BT_STR("heads"));
+    layout->block_tokens =
+        bta_reader_u32(reader, object, BT_STR("block_tokens"));
+    layout->token_bytes = bta_reader_u32(reader, object, BT_STR("token_bytes"));
+    layout->head_major = bta_reader_bool(reader, object, BT_STR("head_major"));
+    layout->blocks =
+        bta_reader_u64(reader, object, BT_STR("blocks"), UINT32_MAX);
+    layout->stride =
+        bta_reader_u64(reader, object, BT_STR("stride"), UINT64_MAX);
+    layout->block_bytes =
+        bta_reader_u64(reader, object, BT_STR("block_bytes"), UINT64_MAX);
+    why = bta_layout_check(layout);
+    if (why != NULL) {
+        bta_reader_fail(reader, why);
+    }
+}
+
+static void read_region(struct bta_reader *reader, struct bt_str object,
+                        struct bta_card_region *region)
+{
+    const size_t memory =
+        bta_reader_name(reader, object, BT_STR("mem"), memory_names,
+                        BT_ARRAY_LEN(memory_names));
+
+    read_layout(reader, object, &region->layout);
+    region->memory = (baton_memory)memory;
+    read_target(reader, object, &region->target);
+    if (reader->why == NULL) {
+        check_target(reader, &region->target,
+                     bta_layout_length(&region->layout));
+    }
+}
+
+static void read_endpoints(struct bta_reader *reader, struct bt_str places,
+                           struct bta_card *card)
+{
+    struct bt_json_value *const items =
+        bta_reader_array(reader, places, BT_STR("endpoints"),
+                         BTA_CARD_ENDPOINTS_MAX, &card->endpoint_count);
+
+    card->endpoints = bta_reader_alloc(reader, card->endpoint_count,
+                                       sizeof(*card->endpoints));
+    for (size_t i = 0; reader->why == NULL && i < card->endpoint_count; i++) {
+        read_endpoint(reader, items[i].text, &card->endpoints[i]);
+    }
+}
+
+static void read_regions(struct bta_reader *reader, struct bt_str places,
+                         struct bta_card *card)
+{
+    struct bt_json_value *const items =
+        bta_reader_array(reader, places, BT_STR("regions"),
+                         BTA_CARD_REGIONS_MAX, &card->region_count);
+
+    card->regions =
+        bta_reader_alloc(reader, card->region_count, sizeof(*card->regions));
+    for (size_t i = 0; reader->why == NULL && i < card->region_count; i++) {
+        read_region(reader, items[i].text, &card->regions[i]);
+    }
+}
+
+static void read_places(struct bta_reader *reader, struct bt_str places,
+                        struct bta_card *card)
+{
+    const struct bt_str slots =
+        bta_reader_object(reader, places, BT_STR("slots"));
+    const struct bt_str boot_word =
+        bta_reader_object(reader, places, BT_STR("boot_word"));
+
+    read_endpoints(reader, places, card);
+    read_regions(reader, places, card);
+    read_target(reader, slots, &card->slots);
+    card->slot_count = bta_reader_u64(reader, slots, BT_STR("n"), UINT32_MAX);
+    check_target(reader, &card->slots, card->slot_count * sizeof(uint64_t));
+    read_target(reader, boot_word, &card->boot_word);
+    check_target(reader, &card->boot_word, sizeof(uint64_t));
+}
+
+static void read_identity(struct bta_reader *reader, struct bt_str object,
+                          struct bta_card *card)
+{
+    const size_t role = bta_reader_name(reader, object, BT_STR("role"),
+                                        role_names, BT_ARRAY_LEN(role_names));
+
+    card->engine =
+        bta_reader_text(reader, object, BT_STR("engine"), LINK_ENGINE_MAX);
+    card->url = bta_reader_text(reader, object, BT_STR("url"), LINK_URL_MAX);
+    card->fingerprint = bta_reader_text(reader, object, BT_STR("fingerprint"),
+                                        LINK_FINGERPRINT_MAX);
+    card->engine_boot = bta_reader_hex(reader, object, BT_STR("engine_boot"));
+    card->boot = bta_reader_hex(reader, object, BT_STR("boot"));
+    card->rank = bta_reader_u32(reader, object, BT_STR("rank"));
+    card->world = bta_reader_u32(reader, object, BT_STR("world"));
+    card->tp = bta_reader_u32(reader, object, BT_STR("tp"));
+    card->pp = bta_reader_u32(reader, object, BT_STR("pp"));
+    card->role = (baton_role)role;
+    if (!bta_engine_is_valid(card->engine)) {
+        bta_reader_fail(reader, "engine is empty or not printable ASCII");
+    }
+    if (card->boot == 0) {
+        bta_reader_fail(reader, "boot is 0");
+    }
+    if (card->world == 0 || card->rank >= card->world || card->tp == 0 ||
+        card->pp == 0) {
+        bta_reader_fail(reader, "rank, world, tp or pp is out of its range");
+    }
+}
+
+void bta_card_init(struct bta_card *card)
+{
+    *card = (struct bta_card){0};
+    bt_arena_init(&card->arena);
+}
+
+void bta_card_fini(struct bta_card *card)
+{
+    bt_arena_fini(&card->arena);
+    *card = (struct bta_card){0};
+}
+
+baton_status bta_card_read(struct bta_card *card, struct bt_str text,
+                           const char **why_p)
+{
+    struct bta_reader reader;
+    struct bt_json_value limit;
+    struct bt_str object;
+
+    bta_card_init(card);
+    bta_reader_init(&reader, &card->arena);
+    object = bta_reader_begin(&reader, text);
+    read_identity(&reader, object, card);
+    card->max_handoffs = UINT32_MAX;
+    if (reader.why == NULL &&
+        bt_json_find(object, BT_STR("max_handoffs"), &limit)) {
+        card->max_handoffs =
+            bta_reader_u32(&reader, object, BT_STR("max_handoffs"));
+    }
+    read_places(&reader, bta_reader_object(&reader, object, BT_STR("card")),
+                card);
+    return bta_reader_end(&reader, why_p);
+}

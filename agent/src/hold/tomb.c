@@ -1,0 +1,121 @@
+/*
+ * Tombstones: a map for the look-up and a list by age for the end.
+ */
+#include "agent/src/hold/tomb.h"
+
+#include <stdlib.h>
+
+struct bta_tomb {
+    struct bta_idmap_node node;
+    struct bta_tomb *older, *newer;
+    baton_reason reason;
+    uint64_t until_us;
+};
+
+/*
+ * What one proxy says of an id is kept apart from what others say: both are
+ * random numbers, so one key holds both.
+ */
+static baton_id key_of(baton_id id, uint64_t owner)
+{
+    return (baton_id){id.hi ^ owner, id.lo};
+}
+
+static void bury(struct bta_tombs *tombs, struct bta_tomb *tomb)
+{
+    bta_idmap_remove(&tombs->map, &tomb->node);
+    if (tomb->older == NULL) {
+        tombs->first = tomb->newer;
+    } else {
+        tomb->older->newer = tomb->newer;
+    }
+    if (tomb->newer == NULL) {
+        tombs->last = tomb->older;
+    } else {
+        tomb->newer->older = tomb->older;
+    }
+    free(tomb);
+}
+
+static void expire(struct bta_tombs *tombs, uint64_t now_us, size_t max)
+{
+    while (tombs->first != NULL &&
+           (tombs->first->until_us <= now_us || tombs->map.count > max)) {
+        bury(tombs, tombs->first);
+    }
+}
+
+void bta_tombs_fini(struct bta_tombs *tombs)
+{
+    while (tombs->first != NULL) {
+        bury(tombs, tombs->first);
+    }
+    bta_idmap_fini(&tombs->map);
+}
+
+void bta_tombs_add(struct bta_tombs *tombs, baton_id id, uint64_t owner,
+                   baton_reason reason, uint64_t now_us)
+{
+    const baton_id key = key_of(id, owner);
+    struct bta_tomb *tomb;
+
+    if (tombs->map.buckets == NULL &&
+        !bta_idmap_init(&tombs->map, BTA_TOMBS_MAX / 8)) {
+        return;
+    }
+    expire(tombs, now_us, BTA_TOMBS_MAX - 1);
+    if (bta_idmap_find(&tombs->map, key) != NULL) {
+        return;
+    }
+    tomb = calloc(1, sizeof(*tomb));
+    if (tomb == NULL) {
+        return;
+    }
+    tomb->node.id = key;
+    tomb->reason = reason;
+    tomb->until_us = now_us + BTA_TOMB_US;
+    tomb->older = tombs->last;
+    if (tombs->last == NULL) {
+        tombs->first = tomb;
+    } else {
+        tombs->last->newer = tomb;
+    }
+    tombs->last = tomb;
+    bta_idmap_insert(&tombs->map, &tomb->node);
+}
+
+baton_reason bta_tombs_take(struct bta_tombs *tombs, baton_id id,
+                            uint64_t owner, uint64_t now_us)
+{
+    struct bta_idmap_node *node;
+    struct bta_tomb *tomb;
+    baton_reason reason;
+
+    if (tombs->first == NULL) {
+        return BATON_REASON_NONE;
+    }
+    expire(tombs, now_us, BTA_TOMBS_MAX);
+    node = bta_idmap_find(&tombs->map, key_of(id, owner));
+    if (node == NULL) {
+        return BATON_REASON_NONE;
+    }
+    tomb = bt_container_of(node, struct bta_tomb, node);
+    reason = tomb->reason;
+    bury(tombs, tomb);
+    return reason;
+}
+
+bool bta_tombs_has(struct bta_tombs *tombs, baton_id id, uint64_t owner,
+                   uint64_t now_us)
+{
+    if (tombs->first == NULL) {
+        return false;
+    }
+    expire(tombs, now_us, BTA_TOMBS_MAX);
+    return bta_idmap_find(&tombs->map, key_of(id, owner)) != NULL;
+}
+
+size_t bta_tombs_count(const struct bta_tombs *tombs)
+{
+    return tombs->map.count;
+}

@@ -1,0 +1,119 @@
+/*
+ * The agent's line to one proxy: connect, upgrade, mutual proof of the shared
+ * key, hello, then one JSON object a line both ways. Reconnects for ever with
+ * jittered back-off. All of it runs on the agent's native thread.
+ *
+ *     agent core  -- report_* -->  link  == lines ==>  proxy
+ *     agent core  <-- struct bta_link_events --  link
+ *
+ * The link keeps no record of holds or pulls: after each welcome it asks the
+ * core to sync (on_sync), and the core tells the state of every live record.
+ * A report while the link is down is dropped: the next sync carries the state.
+ */
+#ifndef AGENT_SRC_LINK_LINK_H
+#define AGENT_SRC_LINK_LINK_H
+
+#include "agent/src/base/reactor.h"
+#include "common/base/buf.h"
+#include "common/base/str.h"
+
+#include "baton/agent.h"
+
+struct bta_link;  /* one address of one proxy */
+struct bta_links; /* all links of an agent */
+
+/* What the core is told. `proxy` is the boot id of the proxy's life. */
+struct bta_link_events {
+    /*
+     * A proxy welcomed us; lease_ms is its default. Now call
+     * bta_link_sync_hold / _pull for every live record of that proxy; the link
+     * frames them in parts.
+     */
+    void (*on_sync)(void *owner, struct bta_link *link, uint64_t proxy,
+                    uint32_t lease_ms);
+    /* The link died; silent_us: since the last byte received on it. */
+    void (*on_down)(void *owner, uint64_t proxy, uint64_t silent_us);
+    /* Orders; false: the handoff is another proxy's, nothing was done. */
+    bool (*on_release)(void *owner, uint64_t proxy, baton_id handoff,
+                       baton_reason reason);
+    bool (*on_renew)(void *owner, uint64_t proxy, baton_id handoff,
+                     uint32_t lease_ms);
+    bool (*on_cancel)(void *owner, uint64_t proxy, baton_id handoff);
+    /* The card is one JSON object, the text bta_links_open's `card` made. */
+    void (*on_peer_up)(void *owner, uint64_t proxy, struct bt_str card);
+    void (*on_peer_down)(void *owner, uint64_t proxy, struct bt_str engine,
+                         uint32_t rank, uint64_t boot);
+};
+
+struct bta_links_options {
+    const char *const *proxies; /* "HOST:PORT"; a name may give many */
+    size_t proxy_count;
+    baton_bytes key;
+    /*
+     * The hello's members without braces, proof or v, as the core knows them:
+     * "engine":…,"engine_boot":…,"boot":…,"rank":…,"world":…,"tp":…,"pp":…,
+     * "role":…,"url":…,"blocks":…,"block_tokens":…,"fingerprint":…,"card":{…}.
+     * Borrowed for the links' life.
+     */
+    struct bt_str hello;
+    const struct bta_link_events *events;
+    void *owner;
+    void (*log)(void *arg, int level, const char *text);
+    void *log_arg;
+};
+
+/* ERR_ARGUMENT, told to the log: a proxy's name is malformed. ERR_MEMORY.
+ * Copies the texts. */
+baton_status bta_links_open(struct bta_reactor *reactor,
+                            const struct bta_links_options *options,
+                            struct bta_links **links_p);
+/* Says goodbye where a link is up; blocks at most 100 ms. */
+void bta_links_close(struct bta_links *links);
+/* How many are up; is this proxy boot's link up? */
+size_t bta_links_up(const struct bta_links *links);
+bool bta_links_has(const struct bta_links *links, uint64_t proxy);
+/* Default lease of a linked proxy, else 30000. */
+uint32_t bta_links_lease_ms(const struct bta_links *links, uint64_t proxy);
+
+/* --- from on_sync only --- */
+void bta_link_sync_hold(struct bta_link *link, baton_id handoff, uint32_t slot,
+                        uint64_t tokens, uint32_t blocks, uint64_t bytes,
+                        uint32_t lease_ms);
+/* state: "pulling", "pulled" or "pull_failed" */
+void bta_link_sync_pull(struct bta_link *link, baton_id handoff,
+                        const char *state, baton_reason reason);
+
+/* --- reports; to the proxy of that boot, dropped when it is not linked --- */
+void bta_links_held(struct bta_links *links, uint64_t proxy, baton_id handoff,
+                    uint32_t slot, uint64_t tokens, uint32_t blocks,
+                    uint64_t bytes, uint32_t lease_ms);
+void bta_links_released(struct bta_links *links, uint64_t proxy,
+                        baton_id handoff, baton_reason reason);
+
+struct bta_pull_report {
+    uint64_t proxy; /* the handoff's owner */
+    baton_id handoff;
+    uint64_t bytes;
+    uint32_t runs, blocks;
+    uint32_t wait_us, read_us, proof_us;
+    baton_reason reason;
+    const char *provider;
+};
+
+void bta_links_pulling(struct bta_links *links, uint64_t proxy,
+                       baton_id handoff);
+void bta_links_pulled(struct bta_links *links,
+                      const struct bta_pull_report *report);
+void bta_links_pull_failed(struct bta_links *links,
+                           const struct bta_pull_report *report);
+
+/* --- to every linked proxy --- */
+void bta_links_peer_ready(struct bta_links *links, const char *engine,
+                          uint32_t rank, uint64_t boot, const char *provider,
+                          uint32_t us);
+void bta_links_peer_failed(struct bta_links *links, const char *engine,
+                           uint32_t rank, uint64_t boot, const char *why);
+/* Occupancy, sent at most once a second while it changes. */
+void bta_links_stats(struct bta_links *links, uint64_t blocks_free);
+
+#endif

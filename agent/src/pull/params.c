@@ -1,0 +1,461 @@
+/*
+ * Params written and read. Block lists travel as runs, "10-73,80".
+ */
+#include "agent/src/pull/params.h"
+
+#include "agent/src/geometry/wire.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* --- writing --- */
+
+static void write_group(const baton_blocks *blocks, struct bt_buf *out)
+{
+    size_t i = 0;
+
+    bt_buf_append_char(out, '"');
+    while (i < blocks->count) {
+        const size_t first = i;
+        while (i + 1 < blocks->count && blocks->ids[i] != UINT32_MAX &&
+               blocks->ids[i + 1] == blocks->ids[i] + 1) {
+            i++;
+        }
+        bt_buf_printf(out, "%s%" PRIu32, first == 0 ? "" : ",",
+                      blocks->ids[first]);
+        if (i > first) {
+            bt_buf_printf(out, "-%" PRIu32, blocks->ids[i]);
+        }
+        i++;
+    }
+    bt_buf_append_char(out, '"');
+}
+
+static void write_digests(const uint64_t *digests, size_t ranks, size_t blocks,
+                          struct bt_buf *out)
+{
+    bt_buf_append(out, BT_STR(",\"digests\":["));
+    for (size_t rank = 0; rank < ranks; rank++) {
+        bt_buf_append(out, rank == 0 ? BT_STR("[") : BT_STR(",["));
+        for (size_t i = 0; i < blocks; i++) {
+            bt_buf_printf(out, "%s\"%" PRIx64 "\"", i == 0 ? "" : ",",
+                          digests[rank * blocks + i]);
+        }
+        bt_buf_append_char(out, ']');
+    }
+    bt_buf_append_char(out, ']');
+}
+
+struct write_input {
+    const baton_bytes *infos;
+    size_t info_count;
+    baton_id handoff;
+    uint32_t slot;
+    uint64_t owner;
+    const baton_blocks *groups;
+    size_t group_count;
+    uint64_t tokens;
+    const uint64_t *digests;
+    size_t block_count;
+};
+
+/* The ranks' cards must be of one engine, in order. */
+static bool is_rank(const struct bta_card *card, const struct bta_card *first,
+                    size_t rank, size_t count)
+{
+    return card->rank == rank && card->world == count &&
+           card->tp == first->tp && card->pp == first->pp &&
+           card->engine_boot == first->engine_boot &&
+           bt_str_eq(card->engine, first->engine);
+}
+
+static void write_head(const struct write_input *input,
+                       const struct bta_card *first, struct bt_buf *out)
+{
+    char hex[33];
+
+    baton_id_format(input->handoff, hex);
+    bt_buf_printf(out,
+                  "{\"do_remote_prefill\":true,\"do_remote_decode\":false,"
+                  "\"baton\":{\"v\":1,\"handoff\":\"%s\"",
+                  hex);
+    if (input->owner != 0) {
+        bt_buf_printf(out, ",\"proxy\":\"%016" PRIx64 "\"", input->owner);
+    }
+    bt_buf_append(out, BT_STR(",\"engine\":"));
+    bt_buf_append_json(out, first->engine);
+    bt_buf_append(out, BT_STR(",\"boots\":["));
+}
+
+static void write_tail(const struct write_input *input, struct bt_buf *out)
+{
+    bt_buf_printf(out,
+                  "],\"slot\":%" PRIu32 ",\"tokens\":%" PRIu64 ",\"groups\":[",
+                  input->slot, input->tokens);
+    for (size_t i = 0; i < input->group_count; i++) {
+        bt_buf_append(out, i == 0 ? BT_STR("") : BT_STR(","));
+        write_group(&input->groups[i], out);
+    }
+    bt_buf_append_char(out, ']');
+    if (input->digests != NULL) {
+        write_digests(input->digests, input->info_count, input->block_count,
+                      out);
+    }
+    bt_buf_append(out, BT_STR("}}"));
+}
+
+/* Reads the other ranks' cards one after the other, for their boots. */
+static baton_status write_boots(const struct write_input *input,
+                                const struct bta_card *first,
+                                struct bt_buf *out)
+{
+    baton_status status = BATON_OK;
+
+    for (size_t i = 0; i < input->info_count && status == BATON_OK; i++) {
+        struct bta_card card;
+        status = bta_card_read(
+            &card, bt_str_span(input->infos[i].data, input->infos[i].length),
+            NULL);
+        if (status == BATON_OK &&
+            !is_rank(&card, first, i, input->info_count)) {
+            status = BATON_ERR_PARAMS;
+        }
+        if (status == BATON_OK) {
+            bt_buf_printf(out, "%s\"%" PRIx64 "\"", i == 0 ? "" : ",",
+                          card.boot);
+        }
+        bta_card_fini(&card);
+    }
+    return status;
+}
+
+static baton_status write_all(const struct write_input *input,
+                              struct bt_buf *out)
+{
+    struct bta_card first;
+    baton_status status = bta_card_read(
+        &first, bt_str_span(input->infos[0].data, input->infos[0].length),
+        NULL);
+
+    if (status == BATON_OK) {
+        write_head(input, &first, out);
+        status = write_boots(input, &first, out);
+    }
+    bta_card_fini(&first);
+    if (status == BATON_OK) {
+        write_tail(input, out);
+        status = out->failed ? BATON_ERR_MEMORY : BATON_OK;
+    }
+    return status;
+}
+
+static bool blocks_counted(const baton_blocks *groups, size_t group_count,
+                           size_t *count_p)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < group_count; i++) {
+        if ((groups[i].ids == NULL && groups[i].count > 0) ||
+            groups[i].count > BTA_PARAMS_BLOCKS_MAX - count) {
+            return false;
+        }
+        count += groups[i].count;
+    }
+    *count_p = count;
+    return true;
+}
+
+static bool infos_given(const baton_bytes *infos, size_t count)
+{
+    if (infos == NULL || count == 0 || count > BTA_WORLD_MAX) {
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (infos[i].data == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static baton_status text_out(const struct bt_buf *out, char *text, size_t cap,
+                             size_t *length_p)
+{
+    const struct bt_str written = bt_buf_str(out);
+
+    *length_p = written.len;
+    if (written.len > cap || (written.len > 0 && text == NULL)) {
+        return BATON_ERR_SPACE;
+    }
+    memcpy(text, written.ptr, written.len);
+    return BATON_OK;
+}
+
+/* NOLINTNEXTLINE(readability-function-size): the public shape. */
+baton_status baton_params_write(const baton_bytes *infos, size_t info_count,
+                                baton_id handoff, uint32_t slot, uint64_t owner,
+                                const baton_blocks *groups, size_t group_count,
+                                uint64_t tokens, const uint64_t *digests,
+                                size_t digest_count, char *text, size_t cap,
+                                size_t *length_p)
+{
+    struct write_input input = {
+        .infos = infos,
+        .info_count = info_count,
+        .handoff = handoff,
+        .slot = slot,
+        .owner = owner,
+        .groups = groups,
+        .group_count = group_count,
+        .tokens = tokens,
+        .digests = digests,
+    };
+    struct bt_buf out;
+    baton_status status;
+
+    if (!infos_given(infos, info_count) || handoff.lo == 0 ||
+        length_p == NULL || group_count > BTA_GROUPS_MAX ||
+        (groups == NULL && group_count > 0) ||
+        !blocks_counted(groups, group_count, &input.block_count) ||
+        (digests != NULL && digest_count != input.block_count * info_count)) {
+        return BATON_ERR_ARGUMENT;
+    }
+    bt_buf_init(&out);
+    status = write_all(&input, &out);
+    if (status == BATON_OK) {
+        status = text_out(&out, text, cap, length_p);
+    }
+    bt_buf_fini(&out);
+    return status;
+}
+
+/* --- reading --- */
+
+/* "10" or "10-73" */
+static bool read_run(struct bt_str text, uint32_t *first_p, uint32_t *last_p)
+{
+    const size_t dash = bt_str_find(text, BT_STR("-"));
+    uint64_t first, last;
+
+    if (bt_str_to_u64(bt_str_span(text.ptr, dash), &first) != BT_OK) {
+        return false;
+    }
+    last = first;
+    if (dash < text.len &&
+        bt_str_to_u64(bt_str_span(text.ptr + dash + 1, text.len - dash - 1),
+                      &last) != BT_OK) {
+        return false;
+    }
+    if (first > last || last > UINT32_MAX) {
+        return false;
+    }
+    *first_p = (uint32_t)first;
+    *last_p = (uint32_t)last;
+    return true;
+}
+
+/* The next run of "10-73,80"; false at the end and on an error. */
+static bool next_run(struct bt_str *rest, bool *failed, uint32_t *first_p,
+                     uint32_t *last_p)
+{
+    const size_t comma = bt_str_find(*rest, BT_STR(","));
+
+    if (rest->len == 0 || *failed) {
+        return false;
+    }
+    if (!read_run(bt_str_span(rest->ptr, comma), first_p, last_p) ||
+        comma + 1 == rest->len) {
+        *failed = true;
+        return false;
+    }
+    *rest = comma == rest->len
+                ? BT_STR("")
+                : bt_str_span(rest->ptr + comma + 1, rest->len - comma - 1);
+    return true;
+}
+
+static bool count_runs(struct bt_str text, size_t max, size_t *count_p)
+{
+    bool failed = false;
+    uint32_t first, last;
+    size_t count = 0;
+
+    while (next_run(&text, &failed, &first, &last)) {
+        const size_t more = (size_t)last - first + 1;
+        if (more > max - count) {
+            return false;
+        }
+        count += more;
+    }
+    *count_p = count;
+    return !failed;
+}
+
+static void read_group(struct bta_reader *reader, struct bt_str text,
+                       struct bta_params *params)
+{
+    baton_blocks *const group = &params->groups[params->group_count];
+    bool failed = false;
+    uint32_t first, last;
+    uint32_t *ids;
+    size_t at = 0;
+
+    if (reader->why != NULL) {
+        return;
+    }
+    if (!count_runs(text, BTA_PARAMS_BLOCKS_MAX - params->block_count,
+                    &group->count)) {
+        bta_reader_fail(reader, "a block list is malformed or too long");
+        return;
+    }
+    ids = bta_reader_alloc(reader, group->count, sizeof(*ids));
+    if (ids == NULL) {
+        return;
+    }
+    while (next_run(&text, &failed, &first, &last)) {
+        for (uint64_t id = first; id <= last; id++) {
+            ids[at] = (uint32_t)id;
+            at++;
+        }
+    }
+    group->ids = ids;
+    params->block_count += group->count;
+    params->group_count++;
+}
+
+static void read_groups(struct bta_reader *reader, struct bt_str object,
+                        struct bta_params *params)
+{
+    size_t count;
+    struct bt_json_value *const items = bta_reader_array(
+        reader, object, BT_STR("groups"), BTA_GROUPS_MAX, &count);
+
+    for (size_t i = 0; i < count && reader->why == NULL; i++) {
+        read_group(reader, bta_reader_string(reader, &items[i]), params);
+    }
+}
+
+static void read_hex_list(struct bta_reader *reader,
+                          const struct bt_json_value *items, size_t count,
+                          uint64_t *out)
+{
+    for (size_t i = 0; i < count && reader->why == NULL; i++) {
+        const struct bt_str digits = bta_reader_string(reader, &items[i]);
+        if (reader->why == NULL &&
+            bt_str_hex_to_u64(digits, &out[i]) != BT_OK) {
+            bta_reader_fail(reader, "a hex string is malformed");
+        }
+    }
+}
+
+static void read_boots(struct bta_reader *reader, struct bt_str object,
+                       struct bta_params *params)
+{
+    size_t count;
+    struct bt_json_value *const items = bta_reader_array(
+        reader, object, BT_STR("boots"), BTA_WORLD_MAX, &count);
+
+    if (count == 0) {
+        bta_reader_fail(reader, "boots is empty");
+        return;
+    }
+    params->world = (uint32_t)count;
+    params->boots = bta_reader_alloc(reader, count, sizeof(uint64_t));
+    if (params->boots != NULL) {
+        read_hex_list(reader, items, count, params->boots);
+    }
+}
+
+/* One rank's list of digests, an array inside the array. */
+static void read_rank_digests(struct bta_reader *reader, struct bt_str array,
+                              struct bta_params *params, size_t rank)
+{
+    struct bt_json_iter it;
+    struct bt_json_value value;
+    size_t i = 0;
+
+    bt_json_iter_array(&it, array);
+    while (i < params->block_count && bt_json_next_element(&it, &value)) {
+        read_hex_list(reader, &value, 1,
+                      &params->digests[rank * params->block_count + i]);
+        i++;
+    }
+    if (i != params->block_count || bt_json_next_element(&it, &value)) {
+        bta_reader_fail(reader, "digests are not one for each block");
+    }
+}
+
+static void read_digests(struct bta_reader *reader, struct bt_str object,
+                         struct bta_params *params)
+{
+    struct bt_json_value value;
+    struct bt_json_value *items;
+    size_t count;
+
+    if (reader->why != NULL ||
+        !bt_json_find(object, BT_STR("digests"), &value)) {
+        return;
+    }
+    items = bta_reader_array(reader, object, BT_STR("digests"), BTA_WORLD_MAX,
+                             &count);
+    if (count != params->world ||
+        params->block_count > BTA_PARAMS_BLOCKS_MAX / count) {
+        bta_reader_fail(reader, "digests are not one list for each rank");
+        return;
+    }
+    params->digests =
+        bta_reader_alloc(reader, count * params->block_count, sizeof(uint64_t));
+    for (size_t i = 0; i < count && reader->why == NULL; i++) {
+        read_rank_digests(reader, items[i].text, params, i);
+    }
+}
+
+static void read_owner(struct bta_reader *reader, struct bt_str object,
+                       struct bta_params *params)
+{
+    struct bt_json_value value;
+
+    if (reader->why == NULL && bt_json_find(object, BT_STR("proxy"), &value)) {
+        read_hex_list(reader, &value, 1, &params->owner);
+    }
+}
+
+baton_status bta_params_read(struct bta_params *params, struct bt_str text,
+                             const char **why_p)
+{
+    struct bta_reader reader;
+    struct bt_str object, handoff;
+
+    *params = (struct bta_params){0};
+    bt_arena_init(&params->arena);
+    bta_reader_init(&reader, &params->arena);
+    object = bta_reader_object(&reader, bta_reader_begin(&reader, text),
+                               BT_STR("baton"));
+    if (bta_reader_u64(&reader, object, BT_STR("v"), UINT64_MAX) != 1) {
+        bta_reader_fail(&reader, "v is not 1");
+    }
+    handoff = bta_reader_plain(&reader, object, BT_STR("handoff"));
+    if (reader.why == NULL && baton_id_parse(handoff.ptr, handoff.len,
+                                             &params->handoff) != BATON_OK) {
+        bta_reader_fail(&reader, "handoff is not 32 hex digits");
+    }
+    read_owner(&reader, object, params);
+    params->engine =
+        bta_reader_text(&reader, object, BT_STR("engine"), LINK_ENGINE_MAX);
+    if (reader.why == NULL && !bta_engine_is_valid(params->engine)) {
+        bta_reader_fail(&reader, "engine is empty or not printable ASCII");
+    }
+    params->slot = bta_reader_u32(&reader, object, BT_STR("slot"));
+    params->tokens =
+        bta_reader_u64(&reader, object, BT_STR("tokens"), UINT64_MAX / 2);
+    read_boots(&reader, object, params);
+    read_groups(&reader, object, params);
+    read_digests(&reader, object, params);
+    return bta_reader_end(&reader, why_p);
+}
+
+void bta_params_fini(struct bta_params *params)
+{
+    bt_arena_fini(&params->arena);
+    *params = (struct bta_params){0};
+}

@@ -1,0 +1,40 @@
+/*
+ * kv_transfer_params: what P's host answers and D's host hands to its agent.
+ *
+ *     {"do_remote_prefill":true,"do_remote_decode":false,"baton":{"v":1,
+ *      "handoff":…,"proxy":…,"engine":…,"boots":[…],"slot":…,"tokens":…,
+ *      "groups":["10-73,80"],"digests":[["…"]]}}
+ *
+ * "proxy" is the boot of the handoff's owner, absent where there is none.
+ *
+ * Members beside these are ignored.
+ */
+#ifndef AGENT_SRC_PULL_PARAMS_H
+#define AGENT_SRC_PULL_PARAMS_H
+
+#include "agent/src/fabric/region.h"
+
+#define BTA_WORLD_MAX         4096
+#define BTA_PARAMS_BLOCKS_MAX (1u << 22)
+
+struct bta_params {
+    struct bt_arena arena; /* of all below */
+    baton_id handoff;
+    uint64_t owner; /* the proxy's boot; 0: none */
+    struct bt_str engine;
+    uint64_t *boots; /* by rank */
+    uint32_t world;
+    uint32_t slot;
+    uint64_t tokens;
+    baton_blocks groups[BTA_GROUPS_MAX];
+    size_t group_count;
+    uint64_t *digests; /* NULL: none; block_count by rank, all ranks */
+    size_t block_count;
+};
+
+/* `params` is to be finished in every case. ERR_PARAMS, ERR_MEMORY. */
+baton_status bta_params_read(struct bta_params *params, struct bt_str text,
+                             const char **why_p);
+void bta_params_fini(struct bta_params *params);
+
+#endif

@@ -1,0 +1,44 @@
+/*
+ * PCG-XSH-RR: a 64-bit linear congruential state, its output permuted.
+ */
+#include "bench/load/random.h"
+
+#define MULTIPLIER UINT64_C(6364136223846793005)
+
+/* Spreads a small seed over all 64 bits (the finaliser of SplitMix64). */
+static uint64_t mix(uint64_t value)
+{
+    value += UINT64_C(0x9e3779b97f4a7c15);
+    value = (value ^ (value >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    value = (value ^ (value >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return value ^ (value >> 31);
+}
+
+void random_init(struct random *random, uint64_t seed, uint64_t stream)
+{
+    random->step = (mix(stream) << 1) | 1;
+    random->state = mix(seed) + random->step;
+    (void)random_u32(random);
+}
+
+uint32_t random_u32(struct random *random)
+{
+    const uint64_t state = random->state;
+    const uint32_t word = (uint32_t)(((state >> 18) ^ state) >> 27);
+    const uint32_t turn = (uint32_t)(state >> 59);
+
+    random->state = state * MULTIPLIER + random->step;
+    return (word >> turn) | (word << ((32 - turn) & 31));
+}
+
+uint32_t random_below(struct random *random, uint32_t limit)
+{
+    return (uint32_t)(((uint64_t)random_u32(random) * limit) >> 32);
+}
+
+double random_unit(struct random *random)
+{
+    const uint32_t word = random_u32(random);
+
+    return ((double)word + 1.0) / 4294967296.0;
+}

@@ -1,0 +1,56 @@
+/*
+ * Inside of http_call: connections of a pool, their origins, the idle lists.
+ *
+ *    pool -> origins -> idle links, newest first
+ *                       call <-> link (while in use) -> stream, parser
+ */
+#ifndef COMMON_HTTP_HTTP_POOL_H
+#define COMMON_HTTP_HTTP_POOL_H
+
+#include "common/http/http_call.h"
+
+/* One connection to an origin, in use by a call or idle. */
+struct bt_http_link {
+    struct bt_grave grave;
+    struct bt_http_origin *origin;
+    struct bt_stream *stream;
+    const struct bt_stream_events *stream_events;
+    struct bt_http_parser *parser;
+    struct bt_http_call *call; /* NULL: idle */
+    struct bt_http_link *newer;
+    struct bt_http_link *older;
+    uint64_t idle_since_ms;
+    size_t first; /* index of the origin's address that was tried first */
+    size_t tried; /* addresses so far; the last one is the stream's */
+    bool is_closed;
+};
+
+struct bt_loop *bt_http_origin_loop(const struct bt_http_origin *origin);
+uint64_t bt_http_origin_connect_ms(const struct bt_http_origin *origin);
+
+/* Starts a connection to the address that was good last; the events' owner is
+ * the link. */
+BT_MUST_CHECK enum bt_status bt_http_link_open(
+    struct bt_http_origin *origin, const struct bt_stream_events *stream_events,
+    const struct bt_http_parse_events *parse_events,
+    struct bt_http_link **link_p);
+/*
+ * The last address gave no connection: starts one to the next address, on a
+ * new stream. BT_ERR_NOT_FOUND when none is left, and what bt_stream_connect
+ * says; then only closing is left.
+ */
+BT_MUST_CHECK enum bt_status bt_http_link_next(struct bt_http_link *link);
+/* Addresses that are not tried yet. */
+size_t bt_http_link_left(const struct bt_http_link *link);
+/* The address tried last; lives as long as the origin. */
+const struct bt_addr *bt_http_link_addr(const struct bt_http_link *link);
+/* This address is good: the next connection begins with it. */
+void bt_http_link_good(const struct bt_http_link *link);
+/* Closes the connection; out of the idle list if it is there. */
+void bt_http_link_close(struct bt_http_link *link);
+/* The newest idle connection that still lives, taken off the list; or NULL. */
+struct bt_http_link *bt_http_link_take(struct bt_http_origin *origin);
+/* Onto the idle list, or closed where the origin wants no more. */
+void bt_http_link_park(struct bt_http_link *link);
+
+#endif

@@ -1,0 +1,182 @@
+/*
+ * quota: a hash table of the addresses that hold something, under one lock.
+ * An entry lives while connections or bytes are counted in it.
+ */
+#include "proxy/base/quota.h"
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#define BUCKETS 16384 /* a power of two */
+
+struct quota {
+    struct quotas *quotas;
+    struct quota *next;
+    uint64_t key[2];
+    size_t connections;
+    uint64_t bytes;
+};
+
+struct quotas {
+    pthread_mutex_t lock;
+    size_t connections_max; /* 0: no limit */
+    uint64_t bytes_max;     /* 0: no limit */
+    uint64_t seed;          /* nobody outside knows who shares a bucket */
+    struct quota *buckets[BUCKETS];
+};
+
+struct quotas *quotas_open(size_t connections, uint64_t bytes)
+{
+    struct quotas *const quotas = calloc(1, sizeof(*quotas));
+
+    if (quotas == NULL) {
+        return NULL;
+    }
+    if (getrandom(&quotas->seed, sizeof(quotas->seed), 0) < 0 ||
+        pthread_mutex_init(&quotas->lock, NULL) != 0) {
+        free(quotas);
+        return NULL;
+    }
+    quotas->connections_max = connections;
+    quotas->bytes_max = bytes;
+    return quotas;
+}
+
+void quotas_close(struct quotas **quotas)
+{
+    if (*quotas != NULL) {
+        (void)pthread_mutex_destroy(&(*quotas)->lock);
+        free(*quotas);
+        *quotas = NULL;
+    }
+}
+
+/* An IPv4 address, or the first half of one of IPv6. False: not limited. */
+static bool key_of(const struct bt_addr *addr, uint64_t key[2])
+{
+    union {
+        unsigned char bytes[16];
+        uint64_t words[2];
+        struct in6_addr in6;
+    } at;
+
+    if (!bt_addr_bytes(addr, at.bytes)) {
+        return false;
+    }
+    key[0] = at.words[0];
+    key[1] = IN6_IS_ADDR_V4MAPPED(&at.in6) ? at.words[1] : UINT64_MAX;
+    return true;
+}
+
+static struct quota **bucket_of(struct quotas *quotas, const uint64_t key[2])
+{
+    uint64_t hash = quotas->seed;
+
+    for (int i = 0; i < 2; i++) {
+        hash = (hash ^ key[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 29;
+    }
+    return &quotas->buckets[(hash >> 17) & (BUCKETS - 1)];
+}
+
+/* Under the lock: finds the address's entry, or makes one. */
+static struct quota *find(struct quotas *quotas, const uint64_t key[2])
+{
+    struct quota **const bucket = bucket_of(quotas, key);
+    struct quota *quota = *bucket;
+
+    while (quota != NULL &&
+           (quota->key[0] != key[0] || quota->key[1] != key[1])) {
+        quota = quota->next;
+    }
+    if (quota == NULL && (quota = calloc(1, sizeof(*quota))) != NULL) {
+        quota->quotas = quotas;
+        quota->key[0] = key[0];
+        quota->key[1] = key[1];
+        quota->next = *bucket;
+        *bucket = quota;
+    }
+    return quota;
+}
+
+/* Under the lock: frees an entry that holds nothing. */
+static void drop_if_empty(struct quota *quota)
+{
+    struct quota **at = bucket_of(quota->quotas, quota->key);
+
+    if (quota->connections > 0 || quota->bytes > 0) {
+        return;
+    }
+    while (*at != quota) {
+        at = &(*at)->next;
+    }
+    *at = quota->next;
+    free(quota);
+}
+
+enum bt_status quota_enter(struct quotas *quotas, const struct bt_addr *addr,
+                           struct quota **quota_p)
+{
+    enum bt_status status = BT_OK;
+    struct quota *quota;
+    uint64_t key[2];
+
+    if (!key_of(addr, key)) {
+        *quota_p = NULL;
+        return BT_OK;
+    }
+    (void)pthread_mutex_lock(&quotas->lock);
+    quota = find(quotas, key);
+    if (quota == NULL) {
+        status = BT_ERR_NOMEM;
+    } else if (quotas->connections_max > 0 &&
+               quota->connections >= quotas->connections_max) {
+        status = BT_ERR_LIMIT;
+    } else {
+        quota->connections++;
+        *quota_p = quota;
+    }
+    (void)pthread_mutex_unlock(&quotas->lock);
+    return status;
+}
+
+void quota_leave(struct quota *quota)
+{
+    if (quota != NULL) {
+        struct quotas *const quotas = quota->quotas;
+
+        (void)pthread_mutex_lock(&quotas->lock);
+        quota->connections--;
+        drop_if_empty(quota);
+        (void)pthread_mutex_unlock(&quotas->lock);
+    }
+}
+
+bool quota_charge(struct quota *quota, uint64_t bytes)
+{
+    struct quotas *const quotas = quota == NULL ? NULL : quota->quotas;
+    bool fits;
+
+    if (quota == NULL) {
+        return true;
+    }
+    (void)pthread_mutex_lock(&quotas->lock);
+    fits = quotas->bytes_max == 0 || quota->bytes + bytes <= quotas->bytes_max;
+    quota->bytes += fits ? bytes : 0;
+    (void)pthread_mutex_unlock(&quotas->lock);
+    return fits;
+}
+
+void quota_return(struct quota *quota, uint64_t bytes)
+{
+    if (quota != NULL && bytes > 0) {
+        struct quotas *const quotas = quota->quotas;
+
+        (void)pthread_mutex_lock(&quotas->lock);
+        quota->bytes -= bytes;
+        drop_if_empty(quota);
+        (void)pthread_mutex_unlock(&quotas->lock);
+    }
+}

@@ -1,0 +1,18 @@
+/*
+ * Accepting connections on one listening socket of a worker.
+ */
+#ifndef PROXY_FRONT_LISTENER_H
+#define PROXY_FRONT_LISTENER_H
+
+#include "proxy/worker.h"
+
+struct listener;
+
+/* Takes over the fd. The worker's list gets the listener. */
+BT_MUST_CHECK enum bt_status listener_open(struct worker *worker, int fd);
+/* Accepts those who wait already, before the listeners are closed. */
+void listener_take_waiting(struct worker *worker);
+/* Closes all of the worker's listeners. */
+void listener_close_all(struct worker *worker);
+
+#endif
