@@ -10,7 +10,7 @@
 #include "agent/engine/options/eng_options.h"
 #include "agent/engine/serve/api.h"
 #include "common/base/log.h"
-#include "common/base/utf8.h"
+#include "common/io/key_file.h"
 #include "common/io/log_file.h"
 #include "common/io/process.h"
 
@@ -22,7 +22,6 @@
 #include <unistd.h>
 
 #define PROGRAM  "baton-engine"
-#define KEY_MAX  4096 /* as the proxies have it */
 #define EXIT_BAD 2
 
 struct eng_engine {
@@ -40,8 +39,7 @@ struct eng_engine {
     int listener;           /* -1: none, or the api's */
     char address[BT_ADDR_TEXT_MAX];
     char url[BT_ADDR_TEXT_MAX + 8];
-    char key[KEY_MAX + 8]; /* and the end of its line */
-    size_t key_length;
+    struct bt_str key; /* from its file */
 };
 
 static int complain(const char *about, const char *what)
@@ -75,31 +73,10 @@ static int arm_faults(struct eng_engine *engine)
 static int read_key(struct eng_engine *engine)
 {
     const char *const path = engine->options.key_file;
-    struct bt_str key;
-    FILE *file;
 
-    if (path == NULL) {
-        return EXIT_SUCCESS;
-    }
-    file = fopen(path, "re");
-    if (file == NULL) {
-        return misused("--key-file", strerrordesc_np(errno));
-    }
-    if (fgets(engine->key, sizeof(engine->key), file) == NULL) {
-        engine->key[0] = '\0';
-    }
-    (void)fclose(file);
-    if (strlen(engine->key) == sizeof(engine->key) - 1) {
-        return misused("--key-file", "the key in its first line is too long");
-    }
-    key = bt_str_span(engine->key, strcspn(engine->key, "\r\n"));
-    key = bt_str_trim(bt_utf8_skip_mark(key));
-    memmove(engine->key, key.ptr, key.len);
-    engine->key_length = key.len;
-    if (key.len == 0) {
-        return misused("--key-file", "the file has no key in its first line");
-    }
-    return EXIT_SUCCESS;
+    return path == NULL || bt_key_read(path, &engine->key) == BT_OK
+               ? EXIT_SUCCESS
+               : EXIT_BAD;
 }
 
 static int listen_api(struct eng_engine *engine)
@@ -203,7 +180,7 @@ static int open_agents(struct eng_engine *engine)
     handoff.agent.url = url_of(engine);
     handoff.agent.proxies = (const char *const *)options->agents.items;
     handoff.agent.proxy_count = options->agents.count;
-    handoff.agent.key = (baton_bytes){engine->key, engine->key_length};
+    handoff.agent.key = (baton_bytes){engine->key.ptr, engine->key.len};
     handoff.agent.provider = options->provider;
     handoff.agent.fabric_address = options->fabric_address;
     handoff.agent.fingerprint = bt_buf_str(&fingerprint).ptr;
@@ -354,7 +331,7 @@ static void stop(struct eng_engine *engine)
     bt_loop_close(&engine->loop);
     kv_close(&engine->kv);
     bt_log_file_forget(&engine->log);
-    explicit_bzero(engine->key, sizeof(engine->key));
+    bt_key_free(&engine->key);
 }
 
 int main(int argc, char **argv)

@@ -9,9 +9,9 @@
 #include "proxy/agents/agents.h"
 
 #include "common/base/log.h"
+#include "common/io/key_file.h"
 #include "proxy/agents/agents_core.h"
 #include "proxy/agents/peers.h"
-#include "proxy/config/auth.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -289,7 +289,7 @@ static enum bt_status open_listener(struct agents *agents)
         return BT_OK;
     }
     if (config->agents.key_file != NULL) {
-        status = auth_key_read(config->agents.key_file, &agents->key);
+        status = bt_key_read(config->agents.key_file, &agents->key);
     }
     if (status != BT_OK) {
         return status;
@@ -354,7 +354,7 @@ void agents_close(struct agents **agents_p)
     }
     free(agents->groups);
     free(agents->by_engine);
-    auth_key_free(&agents->key);
+    bt_key_free(&agents->key);
     free(agents);
 }
 

@@ -5,7 +5,7 @@
 #include "proxy/fleet/engine.h"
 
 #include "common/base/log.h"
-#include "proxy/config/auth.h"
+#include "common/io/key_file.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -36,7 +36,7 @@ static enum bt_status engine_init(struct engine *engine,
         atomic_init(&engine->failed_at_ms, 1);
     }
     if (key_file != NULL) {
-        status = auth_key_read(key_file, &engine->key);
+        status = bt_key_read(key_file, &engine->key);
         if (status != BT_OK) {
             return status;
         }
@@ -166,7 +166,7 @@ void registry_close(struct registry **registry)
     *registry = NULL;
     for (size_t i = 0; i < dead->engine_count; i++) {
         free(dead->engines[i].pair_ready);
-        auth_key_free(&dead->engines[i].key);
+        bt_key_free(&dead->engines[i].key);
     }
     for (size_t i = 0; i < dead->pool_count && dead->pools != NULL; i++) {
         free(dead->pools[i].prefill);

@@ -1,6 +1,7 @@
 /*
  * proxy/auth: key files by whole lines, and who is let in.
  */
+#include "common/io/key_file.h"
 #include "proxy/config/auth.h"
 #include "tests/support/harness.h"
 
@@ -75,11 +76,11 @@ START_TEST(a_key_that_is_too_long_is_no_shorter_key)
     auth_close(&auth);
     ck_assert_int_eq(auth_open(path, &auth), BT_ERR_LIMIT);
     put_file("", 4096, BT_STR("\n"));
-    ck_assert_int_eq(auth_key_read(path, &key), BT_OK);
+    ck_assert_int_eq(bt_key_read(path, &key), BT_OK);
     ck_assert_uint_eq(key.len, 4096);
-    auth_key_free(&key);
+    bt_key_free(&key);
     put_file("", 4097, BT_STR(""));
-    ck_assert_int_eq(auth_key_read(path, &key), BT_ERR_LIMIT);
+    ck_assert_int_eq(bt_key_read(path, &key), BT_ERR_LIMIT);
 }
 END_TEST
 
@@ -89,7 +90,7 @@ START_TEST(a_key_with_a_control_byte_is_refused)
 
     put_file("", 1, BT_STR("\0key\n"));
     ck_assert_int_eq(auth_open(path, &auth), BT_ERR_SYNTAX);
-    ck_assert_int_eq(auth_key_read(path, &key), BT_ERR_SYNTAX);
+    ck_assert_int_eq(bt_key_read(path, &key), BT_ERR_SYNTAX);
     put_file("", 1, BT_STR("key\0\n"));
     ck_assert_int_eq(auth_open(path, &auth), BT_ERR_SYNTAX);
 }
@@ -102,9 +103,9 @@ START_TEST(a_byte_order_mark_is_no_part_of_a_key)
     put_file("\xef\xbb\xbf", 1, BT_STR("\r\n"));
     ck_assert_int_eq(auth_open(path, &auth), BT_OK);
     ck_assert(is_allowed("c"));
-    ck_assert_int_eq(auth_key_read(path, &key), BT_OK);
+    ck_assert_int_eq(bt_key_read(path, &key), BT_OK);
     ck_assert(bt_str_eq(key, BT_STR("c")));
-    auth_key_free(&key);
+    bt_key_free(&key);
 }
 END_TEST
 
@@ -115,9 +116,9 @@ START_TEST(a_file_without_a_key_is_refused)
     put_file("# nothing\n \n", 0, BT_STR(""));
     ck_assert_int_eq(auth_open(path, &auth), BT_ERR_SYNTAX);
     put_file(" \nkey\n", 0, BT_STR(""));
-    ck_assert_int_eq(auth_key_read(path, &key), BT_ERR_SYNTAX);
+    ck_assert_int_eq(bt_key_read(path, &key), BT_ERR_SYNTAX);
     put_file("", 0, BT_STR(""));
-    ck_assert_int_eq(auth_key_read(path, &key), BT_ERR_SYNTAX);
+    ck_assert_int_eq(bt_key_read(path, &key), BT_ERR_SYNTAX);
     ck_assert_int_eq(auth_open("/no/such/file", &auth), BT_ERR_SYSTEM);
     ck_assert_int_eq(auth_open("/tmp", &auth), BT_ERR_SYSTEM);
 }
