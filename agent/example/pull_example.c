@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define BYTES      65536 /* of a block: 8 heads, 16 tokens, [token][head] */
+#define BYTES      65536 /* of a block: 8 heads, 16 tokens, [head][token] */
 #define MUST(fact) ((fact) ? (void)0 : _exit(EXIT_FAILURE))
 
 static const baton_id handoff = {0xfeed, 0xbeef}; /* a proxy's are random */
@@ -20,15 +20,22 @@ static size_t used;
 
 static baton_agent *start(baton_role role, const char *engine)
 {
-    const baton_layout layout = {sizeof(layout), 0, 0,  BATON_KIND_KV, 8,    16,
-                                 BYTES / 8 / 16, 0, 16, BYTES,         BYTES};
+    const baton_layout layout = {.size = sizeof(layout),
+                                 .kind = BATON_KIND_KV,
+                                 .heads = 8,
+                                 .block_tokens = 16,
+                                 .token_bytes = BYTES / 8 / 16,
+                                 .blocks = 16};
+    const baton_region region = {.size = sizeof(region),
+                                 .base = kv,
+                                 .length = sizeof(kv),
+                                 .layout = &layout};
     baton_options options = baton_options_preset();
     baton_agent *agent;
     options.role = role;
     options.engine = engine;
     MUST(!baton_agent_open(&options, &agent));
-    MUST(!baton_region_add(agent, kv, sizeof(kv), BATON_MEMORY_HOST, 0,
-                           &layout));
+    MUST(!baton_region_add(agent, &region, NULL));
     MUST(!baton_agent_start(agent));
     return agent;
 }
@@ -46,15 +53,26 @@ static void await(baton_agent *agent, baton_event_type type)
 static int prefill(int d)
 {
     const baton_blocks blocks = {(const uint32_t[]){3, 4, 5, 9}, 4};
+    const baton_progress progress = {.size = sizeof(progress),
+                                     .handoff = handoff,
+                                     .groups = &blocks,
+                                     .group_count = 1,
+                                     .tokens = 64};
+    baton_bytes info = {text, 0};
+    const baton_params params = {.size = sizeof(params),
+                                 .infos = &info,
+                                 .info_count = 1,
+                                 .handoff = handoff,
+                                 .groups = &blocks,
+                                 .group_count = 1,
+                                 .tokens = 64};
     baton_agent *const agent = start(BATON_ROLE_PREFILL, "prefill-0");
     MUST(!baton_hold_open(agent, handoff, 0, 0));
     memset(kv, 42, sizeof(kv)); /* the KV is computed */
-    MUST(!baton_hold_ready(agent, handoff, &blocks, 1, 64, 0, NULL, 0));
-    MUST(!baton_agent_info(agent, text, sizeof(text), &used));
-    MUST(send(d, text, used, 0) > 0);
-    MUST(!baton_params_write(&(baton_bytes){text, used}, 1, handoff, 0, 0,
-                             &blocks, 1, 64, NULL, 0, text, sizeof(text),
-                             &used));
+    MUST(!baton_hold_ready(agent, &progress));
+    MUST(!baton_agent_info(agent, text, sizeof(text), &info.length));
+    MUST(send(d, text, info.length, 0) > 0);
+    MUST(!baton_params_write(&params, text, sizeof(text), &used));
     MUST(send(d, text, used, 0) > 0);
     MUST(recv(d, text, 1, 0) == 1); /* D has pulled */
     MUST(!baton_hold_release(agent, handoff));

@@ -77,12 +77,15 @@ static baton_status add_region(baton_agent *agent, void *memory,
         .block_tokens = PULL_BLOCK_TOKENS,
         .token_bytes = (uint32_t)(block_bytes / PULL_BLOCK_TOKENS),
         .blocks = PULL_POOL,
-        .stride = block_bytes,
-        .block_bytes = block_bytes,
+    };
+    const baton_region region = {
+        .size = sizeof(region),
+        .base = memory,
+        .length = PULL_POOL * block_bytes,
+        .layout = &layout,
     };
 
-    return baton_region_add(agent, memory, PULL_POOL * block_bytes,
-                            BATON_MEMORY_HOST, 0, &layout);
+    return baton_region_add(agent, &region, NULL);
 }
 
 baton_agent *pull_agent(enum pull_provider provider, bool is_target,

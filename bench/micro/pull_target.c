@@ -46,19 +46,34 @@ static bool hold(struct target *target, enum pull_provider provider,
     const uint64_t tokens = (uint64_t)PULL_BLOCKS * PULL_BLOCK_TOKENS;
     uint32_t ids[PULL_BLOCKS];
     const baton_blocks blocks = {ids, PULL_BLOCKS};
+    const baton_progress progress = {
+        .size = sizeof(progress),
+        .handoff = pull_handoff(order),
+        .groups = &blocks,
+        .group_count = 1,
+        .tokens = tokens,
+        .lease_ms = LEASE_MS,
+    };
+    const baton_params written = {
+        .size = sizeof(written),
+        .infos = &info,
+        .info_count = 1,
+        .handoff = pull_handoff(order),
+        .groups = &blocks,
+        .group_count = 1,
+        .tokens = tokens,
+        .slot = (uint32_t)order,
+    };
     baton_status status;
 
     pull_ids(order, true, ids);
     status = baton_hold_open(agent, pull_handoff(order), (uint32_t)order, 0);
     if (status == BATON_OK) {
-        status = baton_hold_ready(agent, pull_handoff(order), &blocks, 1,
-                                  tokens, LEASE_MS, NULL, 0);
+        status = baton_hold_ready(agent, &progress);
     }
     if (status == BATON_OK) {
-        status =
-            baton_params_write(&info, 1, pull_handoff(order), (uint32_t)order,
-                               0, &blocks, 1, tokens, NULL, 0, params->text,
-                               sizeof(params->text), &params->length);
+        status = baton_params_write(&written, params->text,
+                                    sizeof(params->text), &params->length);
     }
     return status == BATON_OK || complain(target, "hold", status);
 }

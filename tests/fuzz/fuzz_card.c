@@ -45,8 +45,8 @@ static void check_again(const struct bta_card *card)
     require(bt_str_eq(again.engine, card->engine));
     require(again.region_count == card->region_count);
     for (size_t i = 0; i < card->region_count; i++) {
-        require(bta_layout_fits(&again.regions[i].layout,
-                                &card->regions[i].layout));
+        require(bta_layout_differs(&again.regions[i].layout,
+                                   &card->regions[i].layout) == NULL);
         require(again.regions[i].target.key == card->regions[i].target.key);
     }
     bta_card_fini(&again);

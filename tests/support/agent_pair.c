@@ -69,12 +69,16 @@ static baton_status agent_open(const struct pair_options *options,
             .block_tokens = PAIR_TOKENS,
             .token_bytes = (uint32_t)(options->block_bytes / PAIR_TOKENS),
             .blocks = PAIR_BLOCKS,
-            .stride = stride_of(options),
-            .block_bytes = options->block_bytes,
+            .block_stride = stride_of(options),
         };
         const uint64_t length = PAIR_BLOCKS * stride_of(options);
-        status = baton_region_add(*agent_p, memory + i * length, length,
-                                  BATON_MEMORY_HOST, 0, &layout);
+        const baton_region region = {
+            .size = sizeof(region),
+            .base = memory + i * length,
+            .length = length,
+            .layout = &layout,
+        };
+        status = baton_region_add(*agent_p, &region, NULL);
     }
     return status == BATON_OK ? baton_agent_start(*agent_p) : status;
 }
@@ -118,17 +122,33 @@ static baton_status ready(struct child *child, const struct order *order,
     const baton_bytes info = {child->info, child->info_length};
     uint64_t digests[PAIR_IDS_MAX];
     const bool has_digests = child->options->checksum != 0;
-    const baton_status status = baton_hold_ready(
-        child->agent, order->id, &group, 1, order->value, 0,
-        has_digests ? digests : NULL, has_digests ? order->count : 0);
+    const baton_progress progress = {
+        .size = sizeof(progress),
+        .handoff = order->id,
+        .groups = &group,
+        .group_count = 1,
+        .tokens = order->value,
+        .digests = has_digests ? digests : NULL,
+        .digest_count = has_digests ? order->count : 0,
+    };
+    const baton_params params = {
+        .size = sizeof(params),
+        .infos = &info,
+        .info_count = 1,
+        .handoff = order->id,
+        .groups = &group,
+        .group_count = 1,
+        .tokens = order->value,
+        .digests = progress.digests,
+        .digest_count = progress.digest_count,
+        .slot = order->slot,
+    };
+    const baton_status status = baton_hold_ready(child->agent, &progress);
 
-    if (status != BATON_OK) {
-        return status;
-    }
-    return baton_params_write(&info, 1, order->id, order->slot, 0, &group, 1,
-                              order->value, has_digests ? digests : NULL,
-                              has_digests ? order->count : 0, answer->text,
-                              sizeof(answer->text), &answer->length);
+    return status != BATON_OK
+               ? status
+               : baton_params_write(&params, answer->text, sizeof(answer->text),
+                                    &answer->length);
 }
 
 static void obey(struct child *child, const struct order *order,

@@ -106,9 +106,9 @@ static void end_hold(baton_agent *agent, struct fake_hold *hold,
 static void copy_block(const struct region *to, const struct region *from,
                        const struct fake_pull *pull, size_t block)
 {
-    memcpy(to->base + pull->to[block] * to->layout.stride,
-           from->base + pull->from[block] * from->layout.stride,
-           to->layout.block_bytes);
+    memcpy(to->base + pull->to[block] * to->layout.block_stride,
+           from->base + pull->from[block] * from->layout.block_stride,
+           to->layout.block_stride);
 }
 
 static void copy_blocks(baton_agent *agent, const struct fake_pull *pull)
@@ -267,20 +267,13 @@ baton_status baton_hold_open(baton_agent *agent, baton_id handoff,
     return BATON_OK;
 }
 
-// NOLINTNEXTLINE(readability-function-size): agent.h says so
-baton_status baton_hold_ready(baton_agent *agent, baton_id handoff,
-                              const baton_blocks *groups, size_t group_count,
-                              uint64_t tokens, uint32_t lease_ms,
-                              uint64_t *digests, size_t digest_count)
+baton_status baton_hold_ready(baton_agent *agent,
+                              const baton_progress *progress)
 {
-    struct fake_hold *const hold = find_hold(agent, handoff);
+    struct fake_hold *const hold = find_hold(agent, progress->handoff);
 
-    (void)groups;
-    (void)group_count;
-    (void)tokens;
-    (void)lease_ms;
-    for (size_t i = 0; i < digest_count; i++) {
-        digests[i] = i;
+    for (size_t i = 0; i < progress->digest_count; i++) {
+        progress->digests[i] = i;
     }
     if (hold == NULL) {
         return BATON_ERR_UNKNOWN;
@@ -328,32 +321,24 @@ static size_t write_group(const baton_blocks *group, bool is_first, char *text,
     return length;
 }
 
-// NOLINTNEXTLINE(readability-function-size): agent.h says so
-baton_status baton_params_write(const baton_bytes *infos, size_t info_count,
-                                baton_id handoff, uint32_t slot, uint64_t owner,
-                                const baton_blocks *groups, size_t group_count,
-                                uint64_t tokens, const uint64_t *digests,
-                                size_t digest_count, char *text, size_t cap,
-                                size_t *length_p)
+baton_status baton_params_write(const baton_params *params, char *text,
+                                size_t cap, size_t *length_p)
 {
     char hex[33];
     size_t length;
 
-    (void)info_count;
-    (void)owner;
-    (void)digests;
-    (void)digest_count;
-    baton_id_format(handoff, hex);
+    baton_id_format(params->handoff, hex);
     length = (size_t)snprintf(
         text, cap,
         "{\"do_remote_prefill\":true,\"do_remote_decode\":false,\"baton\":"
         "{\"v\":1,\"handoff\":\"%s\",\"engine\":\"%.*s\",\"slot\":%" PRIu32
         ",\"tokens\":%" PRIu64 ",\"blocks\":[",
-        hex, (int)infos[0].length, (const char *)infos[0].data, slot, tokens);
-    for (size_t i = 0; i < group_count; i++) {
-        length +=
-            write_group(&groups[i], i == 0, length < cap ? text + length : NULL,
-                        length < cap ? cap - length : 0);
+        hex, (int)params->infos[0].length, (const char *)params->infos[0].data,
+        params->slot, params->tokens);
+    for (size_t i = 0; i < params->group_count; i++) {
+        length += write_group(&params->groups[i], i == 0,
+                              length < cap ? text + length : NULL,
+                              length < cap ? cap - length : 0);
     }
     length += (size_t)snprintf(length < cap ? text + length : NULL,
                                length < cap ? cap - length : 0, "]}}");
@@ -413,17 +398,21 @@ void baton_agent_close(baton_agent *agent)
     }
 }
 
-baton_status baton_region_add(baton_agent *agent, void *base, uint64_t length,
-                              baton_memory memory, int device,
-                              const baton_layout *layout)
+/* Only what the engine gives: blocks without gaps, all strides unsaid. */
+baton_status baton_region_add(baton_agent *agent, const baton_region *region,
+                              uint32_t *region_p)
 {
-    (void)memory;
-    (void)device;
+    baton_layout layout = *region->layout;
+
+    (void)region_p;
+    layout.block_stride = (uint64_t)(layout.heads == 0 ? 1 : layout.heads) *
+                          layout.block_tokens * layout.token_bytes;
     if (agent->region_count == REGIONS_MAX ||
-        layout->blocks * layout->stride > length) {
+        layout.blocks * layout.block_stride > region->length) {
         return BATON_ERR_ARGUMENT;
     }
-    agent->regions[agent->region_count++] = (struct region){base, *layout};
+    agent->regions[agent->region_count++] =
+        (struct region){region->base, layout};
     return BATON_OK;
 }
 
@@ -443,11 +432,13 @@ baton_status baton_agent_info(baton_agent *agent, char *text, size_t cap,
     return BATON_OK;
 }
 
-size_t baton_poll(baton_agent *agent, baton_event *events, size_t max)
+size_t baton_poll_sized(baton_agent *agent, baton_event *events, size_t size,
+                        size_t max)
 {
     const size_t count = agent->event_count < max ? agent->event_count : max;
     uint64_t ticks;
 
+    (void)size;
     if (read(agent->fd, &ticks, sizeof(ticks)) < 0 && count == 0) {
         return 0;
     }
@@ -463,9 +454,10 @@ int baton_agent_fd(const baton_agent *agent)
     return agent->fd;
 }
 
-void baton_agent_stats(baton_agent *agent, baton_stats *stats_p)
+baton_status baton_agent_stats(baton_agent *agent, baton_stats *stats_p)
 {
     stats_p->holds_live = agent->hold_count;
+    return BATON_OK;
 }
 
 /* --- texts --- */

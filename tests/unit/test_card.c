@@ -24,10 +24,13 @@ static void setup(void)
                     .heads = 8,
                     .block_tokens = 16,
                     .token_bytes = 256,
-                    .head_major = 1,
+                    .first_head = 8,
+                    .model_heads = 16,
+                    .window_tokens = 512,
                     .blocks = 100,
-                    .stride = 65536,
-                    .block_bytes = 32768,
+                    .block_stride = 65536,
+                    .token_stride = 256,
+                    .head_stride = 4096,
                 },
             .target = {0x7f0000000000, 4096, 0xfedcba9876543210},
         };
@@ -52,6 +55,7 @@ static void setup(void)
     card.world = 2;
     card.tp = 2;
     card.pp = 1;
+    card.dp = 3;
     card.role = BATON_ROLE_PREFILL;
     card.max_handoffs = 99;
     card.endpoints = &endpoint;
@@ -99,9 +103,9 @@ START_TEST(what_is_written_is_read_back)
     ck_assert_uint_eq(back.endpoints[0].address[2], 0xff);
     ck_assert_uint_eq(back.endpoints[0].pid, 5);
     ck_assert_uint_eq(back.region_count, 2);
-    ck_assert(
-        bta_layout_fits(&back.regions[1].layout, &card.regions[1].layout));
-    ck_assert_uint_eq(back.regions[1].layout.stride, 65536);
+    ck_assert_ptr_null(
+        bta_layout_differs(&back.regions[1].layout, &card.regions[1].layout));
+    ck_assert_uint_eq(back.regions[1].layout.block_stride, 65536);
     ck_assert_uint_eq(back.regions[0].target.key, 0xfedcba9876543210);
     ck_assert_uint_eq(back.slot_count, 64);
     ck_assert_uint_eq(back.boot_word.at, 8);
@@ -168,14 +172,21 @@ START_TEST(each_damaged_member_is_refused)
         {"\"kind\":\"v\"", "\"kind\":\"latent\""},
         {"\"mem\":\"host\"", "\"mem\":\"tape\""},
         {"\"heads\":8", "\"heads\":9"},
+        {"\"first_head\":8", "\"first_head\":9"},
+        {"\"first_head\":8", "\"first_head\":4294967295"},
+        {"\"kind\":\"v\"", "\"kind\":0"},
+        {"\"kind\":\"v\"", "\"kind\":63"},
+        {"\"kind\":\"v\"", "\"kind\":4160"},
+        {"\"dp\":3", "\"dp\":4294967296"},
+        {"\"window\":512", "\"window\":-1"},
         {"\"heads\":8", "\"heads\":0"},
         {"\"block_tokens\":16,\"token", "\"block_tokens\":0,\"token"},
-        {"\"head_major\":true", "\"head_major\":1"},
+        {"\"token_stride\":256", "\"token_stride\":255"},
+        {"\"head_stride\":4096", "\"head_stride\":18446744073709551615"},
         {"\"blocks\":100,\"stride", "\"blocks\":0,\"stride"},
         {"\"blocks\":100,\"stride", "\"blocks\":4294967296,\"stride"},
         {"\"stride\":65536", "\"stride\":32767"},
         {"\"stride\":65536", "\"stride\":18446744073709551615"},
-        {"\"block_bytes\":32768", "\"block_bytes\":32769"},
         {"\"base\":\"7f0000000000\"", "\"base\":\"ffffffffffffff00\""},
         {"\"at\":\"1000\"", "\"at\":\"fffffffffffffff0\""},
         {"\"addr\":\"0102ff\"", "\"addr\":\"0102f\""},
@@ -202,6 +213,8 @@ START_TEST(members_that_it_does_not_know_are_ignored)
     ck_assert_int_eq(read_with("\"rank\":1", "\"new\":[{}],\"rank\":1"),
                      BATON_OK);
     ck_assert_int_eq(read_with("\"max_handoffs\":99,", ""), BATON_OK);
+    ck_assert_int_eq(read_with("\"dp\":3,", ""), BATON_OK);
+    ck_assert_int_eq(read_with("\"kind\":\"v\"", "\"kind\":64"), BATON_OK);
 }
 END_TEST
 

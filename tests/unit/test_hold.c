@@ -26,17 +26,16 @@ static void setup(void)
         .block_tokens = 1,
         .token_bytes = 64,
         .blocks = BLOCKS,
-        .stride = 64,
-        .block_bytes = 64,
     };
+    const baton_region region = {
+        .base = memory, .length = sizeof(memory), .layout = &layout};
+    const char *why;
     const struct bta_holds_limits limits = {.max_handoffs = 4,
                                             .max_holds = SLOTS};
 
     regions = (struct bta_regions){0};
     ck_assert(bta_events_init(&events));
-    ck_assert_int_eq(bta_regions_add(&regions, memory, sizeof(memory),
-                                     BATON_MEMORY_HOST, &layout),
-                     BATON_OK);
+    ck_assert_int_eq(bta_regions_add(&regions, &region, &why), BATON_OK);
     ck_assert_int_eq(bta_holds_init(&holds, &limits, &regions, &events),
                      BATON_OK);
 }
@@ -53,12 +52,16 @@ static baton_status ready(baton_id id, uint32_t first, uint32_t count,
 {
     uint32_t ids[BLOCKS];
     const baton_blocks group = {ids, count};
-    const struct bta_hold_ready ready = {&group, 1, count, lease_ms};
+    const baton_progress ready = {.handoff = id,
+                                  .groups = &group,
+                                  .group_count = 1,
+                                  .tokens = count,
+                                  .lease_ms = lease_ms};
 
     for (uint32_t i = 0; i < count; i++) {
         ids[i] = first + i;
     }
-    return bta_hold_ready(&holds, id, &ready);
+    return bta_hold_ready(&holds, &ready);
 }
 
 static void hold(baton_id id, uint32_t slot, uint32_t first, uint32_t count)
@@ -271,8 +274,9 @@ START_TEST(wrong_calls_are_refused_and_change_nothing)
 {
     const uint32_t outside[] = {BLOCKS};
     const baton_blocks group = {outside, 1};
-    const struct bta_hold_ready bad = {&group, 1, 1, 0};
-    const struct bta_hold_ready none = {NULL, 0, 1, 0};
+    const baton_progress bad = {
+        .handoff = id_a, .groups = &group, .group_count = 1, .tokens = 1};
+    const baton_progress none = {.handoff = id_a, .tokens = 1};
 
     ck_assert_int_eq(bta_hold_open(&holds, (baton_id){1, 0}, 0, 0),
                      BATON_ERR_ARGUMENT);
@@ -281,8 +285,8 @@ START_TEST(wrong_calls_are_refused_and_change_nothing)
     ck_assert_int_eq(bta_hold_open(&holds, id_a, 0, 0), BATON_OK);
     ck_assert_int_eq(bta_hold_open(&holds, id_a, 1, 0), BATON_ERR_EXISTS);
     ck_assert_int_eq(bta_hold_open(&holds, id_b, 0, 0), BATON_ERR_EXISTS);
-    ck_assert_int_eq(bta_hold_ready(&holds, id_a, &bad), BATON_ERR_ARGUMENT);
-    ck_assert_int_eq(bta_hold_ready(&holds, id_a, &none), BATON_ERR_ARGUMENT);
+    ck_assert_int_eq(bta_hold_ready(&holds, &bad), BATON_ERR_ARGUMENT);
+    ck_assert_int_eq(bta_hold_ready(&holds, &none), BATON_ERR_ARGUMENT);
     ck_assert_int_eq(bta_hold_release(&holds, id_a), BATON_ERR_STATE);
     ck_assert_int_eq(ready(id_a, 0, 1, 0), BATON_OK);
     ck_assert_int_eq(ready(id_a, 0, 1, 0), BATON_ERR_STATE);

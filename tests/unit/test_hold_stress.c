@@ -125,21 +125,24 @@ static bool side_open(struct side *side, struct board *board, baton_role role)
         .block_tokens = 1,
         .token_bytes = BLOCK_BYTES,
         .blocks = BLOCKS,
-        .stride = BLOCK_BYTES,
-        .block_bytes = BLOCK_BYTES,
+    };
+    baton_region region = {
+        .size = sizeof(region),
+        .length = BLOCKS * BLOCK_BYTES,
+        .layout = &layout,
     };
     baton_options options = baton_options_preset();
 
     side->board = board;
     side->memory = calloc(BLOCKS, BLOCK_BYTES);
+    region.base = side->memory;
     options.role = role;
     options.engine = role == BATON_ROLE_PREFILL ? "p" : "d";
     options.provider = board->provider;
     options.pull_timeout_ms = 60000;
     return side->memory != NULL &&
            baton_agent_open(&options, &side->agent) == BATON_OK &&
-           baton_region_add(side->agent, side->memory, BLOCKS * BLOCK_BYTES,
-                            BATON_MEMORY_HOST, 0, &layout) == BATON_OK &&
+           baton_region_add(side->agent, &region, NULL) == BATON_OK &&
            baton_agent_start(side->agent) == BATON_OK;
 }
 
@@ -186,14 +189,20 @@ static void lane_start(struct overwriter *overwriter, uint64_t low)
     const unsigned lane = overwriter->lane;
     uint32_t ids[LANE_BLOCKS];
     const baton_blocks group = {ids, LANE_BLOCKS};
+    const baton_progress progress = {
+        .size = sizeof(progress),
+        .handoff = id_of(lane, low),
+        .groups = &group,
+        .group_count = 1,
+        .tokens = LANE_BLOCKS,
+    };
 
     lane_ids(lane, ids);
     if (baton_hold_open(side->agent, id_of(lane, low), lane, 0) != BATON_OK) {
         return; /* its RELEASED has yet to come */
     }
     lane_fill(side, lane, low);
-    if (baton_hold_ready(side->agent, id_of(lane, low), &group, 1, LANE_BLOCKS,
-                         0, NULL, 0) == BATON_OK) {
+    if (baton_hold_ready(side->agent, &progress) == BATON_OK) {
         atomic_store(&side->board->lanes[lane].published, low);
         atomic_store(&overwriter->live, low);
     }
@@ -212,9 +221,17 @@ static bool publish_texts(struct side *side)
     for (unsigned lane = 0; lane < LANES; lane++) {
         const baton_bytes info = {board->info, board->info_length};
         lane_ids(lane, ids);
-        if (baton_params_write(&info, 1, id_of(lane, 1), lane, 0, &group, 1,
-                               LANE_BLOCKS, NULL, 0, board->params[lane],
-                               TEXT_MAX,
+        const baton_params params = {
+            .size = sizeof(params),
+            .infos = &info,
+            .info_count = 1,
+            .handoff = id_of(lane, 1),
+            .groups = &group,
+            .group_count = 1,
+            .tokens = LANE_BLOCKS,
+            .slot = lane,
+        };
+        if (baton_params_write(&params, board->params[lane], TEXT_MAX,
                                &board->params_length[lane]) != BATON_OK) {
             return false;
         }

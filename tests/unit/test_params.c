@@ -35,8 +35,21 @@ static baton_status write_params(const baton_blocks *groups, size_t count,
                                  const uint64_t *digests, size_t digest_count,
                                  size_t cap)
 {
-    return baton_params_write(infos, 2, id, 5, OWNER, groups, count, 100,
-                              digests, digest_count, text, cap, &length);
+    const baton_params params = {
+        .size = sizeof(params),
+        .infos = infos,
+        .info_count = 2,
+        .handoff = id,
+        .owner = OWNER,
+        .groups = groups,
+        .group_count = count,
+        .tokens = 100,
+        .digests = digests,
+        .digest_count = digest_count,
+        .slot = 5,
+    };
+
+    return baton_params_write(&params, text, cap, &length);
 }
 
 START_TEST(block_lists_travel_as_runs)

@@ -9,6 +9,7 @@
 static struct bta_card own, theirs;
 static struct bta_card_region own_regions[REGIONS], their_regions[REGIONS];
 static uint32_t map[REGIONS];
+static char why[BTA_MISFIT_MAX];
 static struct bta_plan plan;
 
 static baton_layout layout_of(baton_kind kind, uint64_t blocks)
@@ -19,9 +20,11 @@ static baton_layout layout_of(baton_kind kind, uint64_t blocks)
         .heads = 2,
         .block_tokens = 16,
         .token_bytes = 128,
+        .model_heads = 2,
         .blocks = blocks,
-        .stride = 4096,
-        .block_bytes = 4096,
+        .block_stride = 4096,
+        .token_stride = 128,
+        .head_stride = 2048,
     };
 }
 
@@ -75,7 +78,7 @@ static baton_reason make(const struct lists *lists)
     };
     baton_reason reason = BATON_REASON_NONE;
 
-    ck_assert_int_eq(bta_plan_map(&own, &theirs, map), BATON_REASON_NONE);
+    ck_assert_int_eq(bta_plan_map(&own, &theirs, map, why), BATON_REASON_NONE);
     ck_assert_int_eq(bta_plan_make(&input, &plan, &reason), BATON_OK);
     return reason;
 }
@@ -105,7 +108,7 @@ START_TEST(does_not_merge_over_gaps_of_a_wide_stride)
     const uint32_t ids[] = {1, 2};
 
     for (unsigned i = 0; i < REGIONS; i++) {
-        their_regions[i].layout.stride = 8192;
+        their_regions[i].layout.block_stride = 8192;
     }
     ck_assert_int_eq(make(&(struct lists){ids, 2, ids, 2, 32, 0, 0}),
                      BATON_REASON_NONE);
@@ -183,25 +186,49 @@ START_TEST(regions_are_matched_by_what_they_hold)
 
     their_regions[0] = their_regions[1];
     their_regions[1] = first;
-    ck_assert_int_eq(bta_plan_map(&own, &theirs, map), BATON_REASON_NONE);
+    ck_assert_int_eq(bta_plan_map(&own, &theirs, map, why), BATON_REASON_NONE);
     ck_assert_uint_eq(map[0], 1);
     ck_assert_uint_eq(map[1], 0);
 }
 END_TEST
 
+static void expect_misfit(const char *text)
+{
+    why[0] = '\0';
+    ck_assert_int_eq(bta_plan_map(&own, &theirs, map, why),
+                     BATON_REASON_MISMATCH);
+    ck_assert_str_eq(why, text);
+}
+
 START_TEST(another_geometry_or_fingerprint_is_a_mismatch)
 {
-    their_regions[1].layout.heads = 1;
-    ck_assert_int_eq(bta_plan_map(&own, &theirs, map), BATON_REASON_MISMATCH);
-    their_regions[1].layout.heads = 2;
-    their_regions[1].layout.head_major = 1;
-    ck_assert_int_eq(bta_plan_map(&own, &theirs, map), BATON_REASON_MISMATCH);
-    their_regions[1].layout.head_major = 0;
+    baton_layout *const layout = &their_regions[1].layout;
+    const baton_layout same = *layout;
+
+    layout->heads = 1;
+    expect_misfit("group 0 layer 0 kind 1: heads differs");
+    *layout = same;
+    layout->first_head = 2;
+    expect_misfit("group 0 layer 0 kind 1: first_head differs");
+    *layout = same;
+    layout->model_heads = 4;
+    expect_misfit("group 0 layer 0 kind 1: model_heads differs");
+    *layout = same;
+    layout->window_tokens = 16;
+    expect_misfit("group 0 layer 0 kind 1: window_tokens differs");
+    *layout = same;
+    layout->token_stride = 256;
+    layout->head_stride = 128;
+    expect_misfit("group 0 layer 0 kind 1: token_stride differs");
+    *layout = same;
+    layout->layer = 1;
+    expect_misfit("group 0 layer 0 kind 1: they have none");
+    *layout = same;
     theirs.fingerprint = BT_STR("x");
-    ck_assert_int_eq(bta_plan_map(&own, &theirs, map), BATON_REASON_MISMATCH);
+    expect_misfit("the fingerprints differ");
     theirs.fingerprint = own.fingerprint;
     theirs.region_count = 1;
-    ck_assert_int_eq(bta_plan_map(&own, &theirs, map), BATON_REASON_MISMATCH);
+    expect_misfit("they have 1 regions, we 2");
 }
 END_TEST
 

@@ -633,7 +633,7 @@ START_TEST(many_pulls_at_once_all_end)
         ck_assert(!seen[event.tag]);
         seen[event.tag] = true;
     }
-    baton_agent_stats(pair.agent, &stats);
+    ck_assert_int_eq(baton_agent_stats(pair.agent, &stats), BATON_OK);
     ck_assert_uint_eq(stats.pulls_live, 0);
     ck_assert_uint_eq(stats.pulls_total, 200);
     ck_assert_uint_eq(stats.pulled_bytes, 200 * 8 * 2 * 4096);

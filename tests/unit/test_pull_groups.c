@@ -35,15 +35,18 @@ struct shape {
     struct region region[8];
 };
 
-#define LAYOUT(group_, layer_, kind_, heads_, tokens_, bytes_, stride_)     \
-    {                                                                       \
-        .size = sizeof(baton_layout), .group = (group_), .layer = (layer_), \
-        .kind = (kind_), .heads = (heads_), .block_tokens = (tokens_),      \
-        .token_bytes = (bytes_), .head_major = 1, .blocks = BLOCKS,         \
-        .stride = (stride_),                                                \
-        .block_bytes =                                                      \
-            (uint64_t)((heads_) == 0 ? 1 : (heads_)) * (tokens_) * (bytes_) \
+#define LAYOUT(group_, layer_, kind_, heads_, tokens_, bytes_, stride_)      \
+    {                                                                        \
+        .size = sizeof(baton_layout), .group = (group_), .layer = (layer_),  \
+        .kind = (kind_), .heads = (heads_), .block_tokens = (tokens_),       \
+        .token_bytes = (bytes_), .blocks = BLOCKS, .block_stride = (stride_) \
     }
+
+static size_t block_bytes_of(const baton_layout *layout)
+{
+    return (size_t)(layout->heads == 0 ? 1 : layout->heads) *
+           layout->block_tokens * layout->token_bytes;
+}
 
 /* Three groups, the n-th layers of all in the same bytes. */
 static const struct shape ALIASED = {
@@ -118,11 +121,13 @@ static void add_regions(struct side *side)
     for (size_t i = 0; i < shape->regions; i++) {
         const struct region *const region = &shape->region[i];
 
-        ck_assert_int_eq(
-            baton_region_add(side->agent, side->memory + region->offset,
-                             MEMORY - region->offset, BATON_MEMORY_HOST, 0,
-                             &region->layout),
-            BATON_OK);
+        const baton_region added = {
+            .size = sizeof(added),
+            .base = side->memory + region->offset,
+            .length = MEMORY - region->offset,
+            .layout = &region->layout,
+        };
+        ck_assert_int_eq(baton_region_add(side->agent, &added, NULL), BATON_OK);
     }
 }
 
@@ -269,10 +274,11 @@ static void copy_blocks(struct side *to, const struct side *from,
 
         for (size_t j = 0; j < wanted; j++) {
             memcpy(to->wanted + region->offset +
-                       ours->ids[group][j] * region->layout.stride,
+                       ours->ids[group][j] * region->layout.block_stride,
                    from->memory + region->offset +
-                       theirs->ids[group][skipped + j] * region->layout.stride,
-                   region->layout.block_bytes);
+                       theirs->ids[group][skipped + j] *
+                           region->layout.block_stride,
+                   block_bytes_of(&region->layout));
         }
     }
 }
@@ -302,15 +308,33 @@ static void hold(struct side *p, uint32_t number, const struct lists *lists,
     const size_t count = has_digests ? wanted_blocks(lists) : 0;
     uint64_t digests[GROUPS_MAX * BLOCKS];
     uint64_t *const at = has_digests ? digests : NULL;
+    const baton_progress progress = {
+        .size = sizeof(progress),
+        .handoff = id_of(number),
+        .groups = lists->groups,
+        .group_count = shape->groups,
+        .tokens = tokens,
+        .digests = at,
+        .digest_count = count,
+        .lease_ms = 60000,
+    };
+    const baton_params written = {
+        .size = sizeof(written),
+        .infos = &info,
+        .info_count = 1,
+        .handoff = id_of(number),
+        .groups = lists->groups,
+        .group_count = shape->groups,
+        .tokens = tokens,
+        .digests = at,
+        .digest_count = count,
+        .slot = number,
+    };
 
     ck_assert_int_eq(baton_hold_open(p->agent, id_of(number), number, 0),
                      BATON_OK);
-    ck_assert_int_eq(baton_hold_ready(p->agent, id_of(number), lists->groups,
-                                      shape->groups, tokens, 60000, at, count),
-                     BATON_OK);
-    ck_assert_int_eq(baton_params_write(&info, 1, id_of(number), number, 0,
-                                        lists->groups, shape->groups, tokens,
-                                        at, count, params[number], TEXT_MAX,
+    ck_assert_int_eq(baton_hold_ready(p->agent, &progress), BATON_OK);
+    ck_assert_int_eq(baton_params_write(&written, params[number], TEXT_MAX,
                                         &params_length[number]),
                      BATON_OK);
 }

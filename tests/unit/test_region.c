@@ -38,14 +38,18 @@ static baton_layout layout_of(uint32_t group, uint32_t layer)
         .block_tokens = 4,
         .token_bytes = 64,
         .blocks = BLOCKS,
-        .stride = BYTES,
-        .block_bytes = BYTES,
     };
 }
 
 static baton_status add(void *base, uint64_t length, const baton_layout *layout)
 {
-    return bta_regions_add(&regions, base, length, BATON_MEMORY_HOST, layout);
+    const baton_region region = {
+        .base = base, .length = length, .layout = layout};
+    const char *why = NULL;
+    const baton_status status = bta_regions_add(&regions, &region, &why);
+
+    ck_assert(status != BATON_ERR_ARGUMENT || why != NULL);
+    return status;
 }
 
 START_TEST(many_layouts_share_one_registered_memory)
@@ -57,9 +61,8 @@ START_TEST(many_layouts_share_one_registered_memory)
     ck_assert_int_eq(add(memory, sizeof(memory), &whole), BATON_OK);
     ck_assert_int_eq(add(memory + BYTES, BLOCKS * BYTES, &inside), BATON_OK);
     /* The same base, another stride and length of a block. */
-    wide.stride = 2 * BYTES;
+    wide.block_stride = 2 * BYTES;
     wide.token_bytes = 128;
-    wide.block_bytes = 2 * BYTES;
     ck_assert_int_eq(add(memory, 2 * BLOCKS * BYTES, &wide), BATON_OK);
     ck_assert_uint_eq(regions.memory_count, 1);
     ck_assert_uint_eq(regions.count, 3);
@@ -112,20 +115,44 @@ START_TEST(layouts_that_do_not_fit_are_refused)
     ck_assert_int_eq(add(memory, BLOCKS * BYTES - 1, &layout),
                      BATON_ERR_ARGUMENT);
     ck_assert_int_eq(add(memory, UINT64_MAX, &layout), BATON_ERR_ARGUMENT);
-    layout.block_bytes++;
+    layout.kind = BATON_KIND_STATE + 1;
     ck_assert_int_eq(add(memory, sizeof(memory), &layout), BATON_ERR_ARGUMENT);
     layout = layout_of(0, 0);
-    layout.stride = BYTES - 1;
+    layout.first_head = 3;
+    layout.model_heads = 4;
     ck_assert_int_eq(add(memory, sizeof(memory), &layout), BATON_ERR_ARGUMENT);
     layout = layout_of(0, 0);
-    layout.stride = UINT64_MAX / 2;
+    layout.block_stride = BYTES - 1;
+    ck_assert_int_eq(add(memory, sizeof(memory), &layout), BATON_ERR_ARGUMENT);
+    layout = layout_of(0, 0);
+    layout.block_stride = UINT64_MAX / 2;
     ck_assert_int_eq(add(memory, sizeof(memory), &layout), BATON_ERR_ARGUMENT);
     layout = layout_of(BTA_GROUPS_MAX, 0);
     ck_assert_int_eq(add(memory, sizeof(memory), &layout), BATON_ERR_ARGUMENT);
-    layout = layout_of(0, 0);
-    layout.size = 0;
-    ck_assert_int_eq(add(memory, sizeof(memory), &layout), BATON_ERR_ARGUMENT);
     ck_assert_uint_eq(regions.count, 0);
+}
+END_TEST
+
+START_TEST(blocks_are_dense_in_either_order_and_of_any_kind)
+{
+    baton_layout layout = layout_of(0, 0);
+
+    layout.token_stride = 2 * 64; /* [token][head] */
+    layout.head_stride = 64;
+    ck_assert_int_eq(add(memory, sizeof(memory), &layout), BATON_OK);
+    layout.kind = BATON_KIND_NAMED + 7;
+    ck_assert_int_eq(add(memory, sizeof(memory), &layout), BATON_OK);
+    layout.kind = BATON_KIND_INDEX;
+    layout.heads = 0; /* has no stride of heads */
+    layout.token_stride = 64;
+    layout.head_stride = 999;
+    ck_assert_int_eq(add(memory, sizeof(memory), &layout), BATON_OK);
+    layout = layout_of(0, 1);
+    layout.block_stride = 2 * BYTES;
+    layout.token_stride = 64;
+    layout.head_stride = 5 * 64; /* a gap between the heads */
+    ck_assert_int_eq(add(memory, sizeof(memory), &layout),
+                     BATON_ERR_UNSUPPORTED);
 }
 END_TEST
 
@@ -192,6 +219,11 @@ END_TEST
 START_TEST(calls_before_the_start_are_refused)
 {
     const baton_layout layout = layout_of(0, 0);
+    baton_region region = {.size = sizeof(region),
+                           .base = memory,
+                           .length = sizeof(memory),
+                           .layout = &layout};
+    uint32_t number = 9;
     const baton_pull_request request = {.size = sizeof(request)};
     baton_options options = baton_options_preset();
     baton_agent *agent = NULL;
@@ -207,17 +239,15 @@ START_TEST(calls_before_the_start_are_refused)
     ck_assert_int_eq(baton_pull(agent, &request), BATON_ERR_STATE);
     ck_assert_int_eq(baton_peer_add(agent, (baton_bytes){"{}", 2}),
                      BATON_ERR_STATE);
-    ck_assert_int_eq(baton_region_add(agent, memory, sizeof(memory),
-                                      BATON_MEMORY_CUDA, 0, &layout),
+    region.memory = BATON_MEMORY_CUDA;
+    ck_assert_int_eq(baton_region_add(agent, &region, NULL),
                      BATON_ERR_UNSUPPORTED);
-    ck_assert_int_eq(baton_region_add(agent, memory, sizeof(memory),
-                                      BATON_MEMORY_HOST, 0, &layout),
-                     BATON_OK);
+    region.memory = BATON_MEMORY_HOST;
+    ck_assert_int_eq(baton_region_add(agent, &region, &number), BATON_OK);
+    ck_assert_uint_eq(number, 0);
     ck_assert_int_eq(baton_agent_start(agent), BATON_OK);
     ck_assert_int_eq(baton_agent_start(agent), BATON_ERR_STATE);
-    ck_assert_int_eq(baton_region_add(agent, memory, sizeof(memory),
-                                      BATON_MEMORY_HOST, 0, &layout),
-                     BATON_ERR_STATE);
+    ck_assert_int_eq(baton_region_add(agent, &region, NULL), BATON_ERR_STATE);
     ck_assert_int_eq(baton_peer_add(agent, (baton_bytes){"{}", 2}),
                      BATON_ERR_PARAMS);
     ck_assert_int_eq(baton_agent_info(agent, NULL, 0, &length),
@@ -231,6 +261,10 @@ END_TEST
 START_TEST(a_scheduler_has_neither_memory_nor_fabric)
 {
     const baton_layout layout = layout_of(0, 0);
+    const baton_region region = {.size = sizeof(region),
+                                 .base = memory,
+                                 .length = sizeof(memory),
+                                 .layout = &layout};
     baton_options options = baton_options_preset();
     baton_agent *agent = NULL;
     char info[4096];
@@ -239,9 +273,7 @@ START_TEST(a_scheduler_has_neither_memory_nor_fabric)
     options.engine = "e";
     options.role = BATON_ROLE_SCHEDULER;
     ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_OK);
-    ck_assert_int_eq(baton_region_add(agent, memory, sizeof(memory),
-                                      BATON_MEMORY_HOST, 0, &layout),
-                     BATON_ERR_STATE);
+    ck_assert_int_eq(baton_region_add(agent, &region, NULL), BATON_ERR_STATE);
     ck_assert_int_eq(baton_agent_start(agent), BATON_OK);
     ck_assert_int_eq(baton_agent_info(agent, info, sizeof(info), &length),
                      BATON_OK);
@@ -341,7 +373,9 @@ HARNESS_MAIN_WITH("region", setup, teardown,
                   many_layouts_share_one_registered_memory,
                   a_layout_that_is_not_all_inside_is_registered_anew,
                   the_same_layer_and_kind_twice_is_refused,
-                  layouts_that_do_not_fit_are_refused, a_missing_group_is_seen,
+                  layouts_that_do_not_fit_are_refused,
+                  blocks_are_dense_in_either_order_and_of_any_kind,
+                  a_missing_group_is_seen,
                   a_digest_covers_every_region_of_its_group,
                   bad_options_are_refused, calls_before_the_start_are_refused,
                   a_scheduler_has_neither_memory_nor_fabric,

@@ -22,6 +22,9 @@ STRUCTS = {
     "baton_blocks": baton.Blocks,
     "baton_options": baton.Options,
     "baton_layout": baton.Layout,
+    "baton_region": baton.Region,
+    "baton_progress": baton.Progress,
+    "baton_params": baton.Params,
     "baton_event": baton.Event,
     "baton_stats": baton.Stats,
     "baton_pull_request": baton.PullRequest,
@@ -105,10 +108,8 @@ class Side:
                 heads=2,
                 block_tokens=16,
                 token_bytes=128,
-                head_major=1,
                 blocks=64,
-                stride=4096,
-                block_bytes=4096,
+                block_stride=4096,
             ),
         )
         self.agent.start()

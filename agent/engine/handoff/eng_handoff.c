@@ -211,10 +211,18 @@ static bool make_ready(struct hold *hold, uint64_t *digests)
     for (uint32_t i = 0; i < handoff->tp; i++) {
         uint64_t *const own =
             digests == NULL ? NULL : digests + (size_t)i * hold->block_count;
-        const baton_status status = baton_hold_ready(
-            handoff->ranks[i].agent, hold->id, hold->groups,
-            handoff->group_count, hold->tokens, handoff->lease_ms, own,
-            own == NULL ? 0 : hold->block_count);
+        const baton_progress progress = {
+            .size = sizeof(progress),
+            .handoff = hold->id,
+            .groups = hold->groups,
+            .group_count = handoff->group_count,
+            .tokens = hold->tokens,
+            .digests = own,
+            .digest_count = own == NULL ? 0 : hold->block_count,
+            .lease_ms = handoff->lease_ms,
+        };
+        const baton_status status =
+            baton_hold_ready(handoff->ranks[i].agent, &progress);
 
         if (status != BATON_OK) {
             bt_log(BT_LOG_WARN, OBJECT, "rank %" PRIu32 " lost its hold: %s", i,
@@ -232,9 +240,21 @@ static enum bt_status write_params(const struct hold *hold,
                                    struct bt_buf *params)
 {
     struct eng_handoff *const handoff = hold->handoff;
-    const size_t digest_count =
-        digests == NULL ? 0 : (size_t)handoff->tp * hold->block_count;
     baton_bytes infos[HANDOFF_RANKS_MAX];
+    const baton_params input = {
+        .size = sizeof(input),
+        .infos = infos,
+        .info_count = handoff->tp,
+        .handoff = hold->id,
+        .owner = hold->owner,
+        .groups = hold->groups,
+        .group_count = handoff->group_count,
+        .tokens = hold->tokens,
+        .digests = digests,
+        .digest_count =
+            digests == NULL ? 0 : (size_t)handoff->tp * hold->block_count,
+        .slot = hold->slot,
+    };
     size_t length = PARAMS_FIRST;
     baton_status status;
 
@@ -249,10 +269,7 @@ static enum bt_status write_params(const struct hold *hold,
         if (cap > PARAMS_MAX || !bt_buf_reserve(params, cap)) {
             return BT_ERR_NOMEM;
         }
-        status = baton_params_write(
-            infos, handoff->tp, hold->id, hold->slot, hold->owner, hold->groups,
-            handoff->group_count, hold->tokens, digests, digest_count,
-            bt_buf_tail(params), cap, &length);
+        status = baton_params_write(&input, bt_buf_tail(params), cap, &length);
         if (status == BATON_ERR_SPACE && length <= cap) {
             length = cap * 2;
         }
@@ -517,22 +534,27 @@ static baton_status add_regions(struct eng_handoff *handoff, struct rank *rank)
 
     for (uint32_t i = 0; i < count; i++) {
         const struct kv_region region = kv_region(handoff->kv, rank->number, i);
+        const bool is_latent = region.kind == KV_LATENT;
         const baton_layout layout = {
             .size = sizeof(layout),
             .group = region.group,
             .layer = region.layer,
             .kind = KINDS[region.kind],
-            .heads = region.kind == KV_LATENT ? 0 : region.heads,
+            .first_head = is_latent ? 0 : rank->number * region.heads,
+            .heads = is_latent ? 0 : region.heads,
+            .model_heads = is_latent ? 0 : handoff->tp * region.heads,
             .block_tokens = kv_block_tokens(handoff->kv),
             .token_bytes = region.token_bytes,
-            .head_major = 1,
+            .window_tokens = kv_model(handoff->kv)->windows[region.group],
             .blocks = kv_counts(handoff->kv).total,
-            .stride = region.block_bytes,
-            .block_bytes = region.block_bytes,
         };
-        const baton_status status =
-            baton_region_add(rank->agent, region.base, region.length,
-                             BATON_MEMORY_HOST, 0, &layout);
+        const baton_region added = {
+            .size = sizeof(added),
+            .base = region.base,
+            .length = region.length,
+            .layout = &layout,
+        };
+        const baton_status status = baton_region_add(rank->agent, &added, NULL);
 
         if (status != BATON_OK) {
             return status;
@@ -690,7 +712,7 @@ void handoff_stats(struct eng_handoff *handoff, uint32_t rank,
                    baton_stats *stats_p)
 {
     *stats_p = (baton_stats){.size = sizeof(*stats_p)};
-    baton_agent_stats(handoff->ranks[rank].agent, stats_p);
+    (void)baton_agent_stats(handoff->ranks[rank].agent, stats_p);
 }
 
 /* --- faults --- */

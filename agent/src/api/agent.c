@@ -1,5 +1,5 @@
 /*
- * The agent: what it opens, its native thread, and the public calls.
+ * The agent: what it opens, and its native thread.
  */
 #include "agent/src/api/agent_options.h"
 #include "agent/src/api/internal.h"
@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #define HELLO_REST    256 /* of a hello beside the card: t, v, features, proof */
-#define INFO_MAX      (16 * BT_MIB)
 #define NAP_US        1000u
 #define REFUSALS_MAX  1000u
 #define TURNS_MAX     16
@@ -209,13 +208,13 @@ static baton_status open_parts(struct baton_agent *agent,
     if (status != BATON_OK) {
         return status;
     }
-    agent->log = (struct bta_log){options->log, options->log_arg};
+    agent->log = (struct bta_log){agent->options.log, agent->options.log_arg};
     status = fabric_make(agent);
     if (status != BATON_OK) {
         return status;
     }
     agent->regions.fabric = agent->fabric;
-    agent->regions.is_readable = options->role != BATON_ROLE_DECODE;
+    agent->regions.is_readable = agent->options.role != BATON_ROLE_DECODE;
     status = boot_make(agent);
     if (status != BATON_OK) {
         return status;
@@ -230,7 +229,7 @@ baton_status baton_agent_open(const baton_options *options,
     baton_agent *agent;
     baton_status status;
 
-    if (options == NULL || agent_p == NULL) {
+    if (agent_p == NULL) {
         return BATON_ERR_ARGUMENT;
     }
     agent = calloc(1, sizeof(*agent));
@@ -294,23 +293,6 @@ void baton_agent_close(baton_agent *agent)
     bt_buf_fini(&agent->hello);
     bt_arena_fini(&agent->texts);
     free(agent);
-}
-
-baton_status baton_region_add(baton_agent *agent, void *base, uint64_t length,
-                              baton_memory memory, int device,
-                              const baton_layout *layout)
-{
-    if (agent == NULL || layout == NULL) {
-        return BATON_ERR_ARGUMENT;
-    }
-    if (agent->is_started || agent->options.role == BATON_ROLE_SCHEDULER) {
-        return BATON_ERR_STATE;
-    }
-    (void)device;
-    if (memory != BATON_MEMORY_HOST) {
-        return BATON_ERR_UNSUPPORTED;
-    }
-    return bta_regions_add(&agent->regions, base, length, memory, layout);
 }
 
 /* --- start --- */
@@ -378,6 +360,7 @@ static baton_status card_make(struct baton_agent *agent)
     card->world = options->world;
     card->tp = options->tp;
     card->pp = options->pp;
+    card->dp = options->dp;
     card->role = options->role;
     card->max_handoffs = options->max_handoffs;
     card->slots = bta_memory_target(&agent->holds.words_memory);
@@ -517,261 +500,4 @@ baton_status baton_agent_start(baton_agent *agent)
         status = start_thread(agent);
     }
     return status;
-}
-
-/* --- calls --- */
-
-static bool can_hold(const baton_agent *agent)
-{
-    return agent->is_started && (agent->options.role == BATON_ROLE_PREFILL ||
-                                 agent->options.role == BATON_ROLE_BOTH);
-}
-
-static bool can_pull(const baton_agent *agent)
-{
-    return agent->is_started && (agent->options.role == BATON_ROLE_DECODE ||
-                                 agent->options.role == BATON_ROLE_BOTH);
-}
-
-baton_status baton_agent_info(baton_agent *agent, char *text, size_t cap,
-                              size_t *length_p)
-{
-    struct bt_str hello;
-
-    if (agent == NULL || length_p == NULL) {
-        return BATON_ERR_ARGUMENT;
-    }
-    if (!agent->is_started) {
-        return BATON_ERR_STATE;
-    }
-    hello = bt_buf_str(&agent->hello);
-    *length_p = hello.len + 2;
-    if (text == NULL || cap < hello.len + 2) {
-        return BATON_ERR_SPACE;
-    }
-    text[0] = '{';
-    memcpy(text + 1, hello.ptr, hello.len);
-    text[hello.len + 1] = '}';
-    return BATON_OK;
-}
-
-baton_status baton_peer_add(baton_agent *agent, baton_bytes info)
-{
-    struct bta_card card;
-    const char *why = "";
-    baton_status status;
-
-    if (agent == NULL || info.data == NULL) {
-        return BATON_ERR_ARGUMENT;
-    }
-    if (!agent->is_started) {
-        return BATON_ERR_STATE;
-    }
-    if (info.length > INFO_MAX) {
-        return BATON_ERR_PARAMS;
-    }
-    status = bta_card_read(&card, bt_str_span(info.data, info.length), &why);
-    if (status == BATON_ERR_PARAMS) {
-        bta_log_write(&agent->log, BTA_WARN, "a peer's info: %s", why);
-    }
-    if (status == BATON_OK && !bta_inbox_add(&agent->inbox, &card)) {
-        status = BATON_ERR_MEMORY;
-    }
-    if (status != BATON_OK) {
-        bta_card_fini(&card);
-        return status;
-    }
-    bta_reactor_wake(agent->reactor);
-    return BATON_OK;
-}
-
-baton_status baton_peer_remove(baton_agent *agent, const char *engine,
-                               uint32_t rank)
-{
-    if (agent == NULL || engine == NULL) {
-        return BATON_ERR_ARGUMENT;
-    }
-    if (!agent->is_started) {
-        return BATON_ERR_STATE;
-    }
-    if (!bta_inbox_remove(&agent->inbox, engine, rank)) {
-        return BATON_ERR_MEMORY;
-    }
-    bta_reactor_wake(agent->reactor);
-    return BATON_OK;
-}
-
-baton_status baton_blocks_free(baton_agent *agent, uint64_t blocks)
-{
-    if (agent == NULL || blocks == UINT64_MAX) {
-        return BATON_ERR_ARGUMENT;
-    }
-    if (!agent->is_started) {
-        return BATON_ERR_STATE;
-    }
-    if (atomic_exchange(&agent->blocks_free, blocks) != blocks &&
-        agent->options.proxy_count > 0) {
-        bta_reactor_wake(agent->reactor);
-    }
-    return BATON_OK;
-}
-
-baton_status baton_hold_open(baton_agent *agent, baton_id handoff,
-                             uint32_t slot, uint64_t owner)
-{
-    if (agent == NULL) {
-        return BATON_ERR_ARGUMENT;
-    }
-    return can_hold(agent) ? bta_hold_open(&agent->holds, handoff, slot, owner)
-                           : BATON_ERR_STATE;
-}
-
-static size_t blocks_count(const baton_blocks *groups, size_t group_count)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < group_count; i++) {
-        count += groups[i].count;
-    }
-    return count;
-}
-
-static void digests_fill(const baton_agent *agent, const baton_blocks *groups,
-                         size_t group_count, uint64_t *digests)
-{
-    for (size_t group = 0; group < group_count; group++) {
-        for (size_t i = 0; i < groups[group].count; i++) {
-            digests[i] = bta_regions_digest(&agent->regions, (uint32_t)group,
-                                            groups[group].ids[i]);
-        }
-        digests += groups[group].count;
-    }
-}
-
-/* NOLINTNEXTLINE(readability-function-size): the public shape. */
-baton_status baton_hold_ready(baton_agent *agent, baton_id handoff,
-                              const baton_blocks *groups, size_t group_count,
-                              uint64_t tokens, uint32_t lease_ms,
-                              uint64_t *digests, size_t digest_count)
-{
-    const struct bta_hold_ready ready = {groups, group_count, tokens, lease_ms};
-    baton_status status;
-
-    if (agent == NULL) {
-        return BATON_ERR_ARGUMENT;
-    }
-    if (!can_hold(agent) || (digests != NULL && agent->options.checksum == 0)) {
-        return BATON_ERR_STATE;
-    }
-    if (!bta_blocks_valid(&agent->regions, groups, group_count)) {
-        return BATON_ERR_ARGUMENT;
-    }
-    if (digests != NULL && blocks_count(groups, group_count) != digest_count) {
-        return BATON_ERR_ARGUMENT;
-    }
-    if (digests != NULL) {
-        digests_fill(agent, groups, group_count, digests);
-    }
-    status = bta_hold_ready(&agent->holds, handoff, &ready);
-    if (status == BATON_OK) {
-        bta_reactor_wake(agent->reactor);
-    }
-    return status;
-}
-
-/* What ends a hold has to be told to its proxy. */
-static baton_status told(baton_agent *agent, baton_status status)
-{
-    if (status == BATON_OK) {
-        bta_reactor_wake(agent->reactor);
-    }
-    return status;
-}
-
-baton_status baton_hold_break(baton_agent *agent, baton_id handoff)
-{
-    if (agent == NULL) {
-        return BATON_ERR_ARGUMENT;
-    }
-    return can_hold(agent) ? told(agent, bta_hold_break(&agent->holds, handoff))
-                           : BATON_ERR_STATE;
-}
-
-baton_status baton_hold_release(baton_agent *agent, baton_id handoff)
-{
-    if (agent == NULL) {
-        return BATON_ERR_ARGUMENT;
-    }
-    return can_hold(agent)
-               ? told(agent, bta_hold_release(&agent->holds, handoff))
-               : BATON_ERR_STATE;
-}
-
-baton_status baton_blocks_reused(baton_agent *agent, uint32_t group,
-                                 const uint32_t *ids, size_t count)
-{
-    baton_status status;
-    bool ended = false;
-
-    if (agent == NULL) {
-        return BATON_ERR_ARGUMENT;
-    }
-    if (!can_hold(agent)) {
-        return BATON_ERR_STATE;
-    }
-    status = bta_holds_reused(&agent->holds, group, ids, count, &ended);
-    if (ended) {
-        bta_reactor_wake(agent->reactor);
-    }
-    return status;
-}
-
-baton_status baton_pull(baton_agent *agent, const baton_pull_request *request)
-{
-    if (agent == NULL || request == NULL) {
-        return BATON_ERR_ARGUMENT;
-    }
-    return can_pull(agent)
-               ? told(agent, bta_pulls_submit(agent->pulls, request))
-               : BATON_ERR_STATE;
-}
-
-baton_status baton_cancel(baton_agent *agent, uint64_t tag)
-{
-    if (agent == NULL) {
-        return BATON_ERR_ARGUMENT;
-    }
-    return can_pull(agent) ? told(agent, bta_pulls_cancel(agent->pulls, tag))
-                           : BATON_ERR_STATE;
-}
-
-size_t baton_poll(baton_agent *agent, baton_event *events, size_t max)
-{
-    if (agent == NULL || (events == NULL && max > 0)) {
-        return 0;
-    }
-    return bta_events_take(&agent->events, events, max);
-}
-
-int baton_agent_fd(const baton_agent *agent)
-{
-    return agent == NULL ? -1 : agent->events.fd;
-}
-
-void baton_agent_stats(baton_agent *agent, baton_stats *stats_p)
-{
-    baton_stats stats = {.size = sizeof(stats)};
-
-    if (agent == NULL || stats_p == NULL || stats_p->size > sizeof(stats)) {
-        return;
-    }
-    stats.size = stats_p->size;
-    stats.boot = agent->boot;
-    if (agent->is_started) {
-        bta_holds_stats(&agent->holds, &stats);
-        bta_pulls_stats(agent->pulls, &stats);
-        stats.peers_ready = atomic_load(&agent->peers->ready_count);
-        stats.links_up = atomic_load(&agent->links_up);
-    }
-    memcpy(stats_p, &stats, stats.size);
 }

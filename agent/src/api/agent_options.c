@@ -4,6 +4,7 @@
 #include "agent/src/api/agent_options.h"
 
 #include "agent/src/base/message.h"
+#include "agent/src/base/sized.h"
 #include "agent/src/geometry/card.h"
 #include "common/base/utf8.h"
 
@@ -128,22 +129,41 @@ static const char *options_fault(const baton_options *options)
     return fault;
 }
 
-baton_status bta_options_copy(const baton_options *given,
-                              struct bt_arena *arena, baton_options *copy_p)
+/* Reads and checks them; a fault is told to their log. */
+static baton_status options_read(const baton_options *given,
+                                 baton_options *options)
 {
-    baton_options options;
+    const baton_status status = bta_sized_read(options, given);
+    const struct bta_log log = {options->log, options->log_arg};
     const char *fault;
 
-    if (given == NULL || given->size != sizeof(options)) {
-        return BATON_ERR_ARGUMENT;
+    if (status != BATON_OK) {
+        return status;
     }
-    fault = options_fault(given);
+    fault = options_fault(options);
     if (fault != NULL) {
-        const struct bta_log log = {given->log, given->log_arg};
         bta_log_write(&log, BTA_ERROR, "options: %s", fault);
         return BATON_ERR_ARGUMENT;
     }
-    options = *given;
+    if (options->stage_bytes != 0) {
+        bta_log_write(&log, BTA_ERROR,
+                      "options: stage_bytes is not 0, but this build copies "
+                      "nothing through a stage");
+        return BATON_ERR_UNSUPPORTED;
+    }
+    return BATON_OK;
+}
+
+baton_status bta_options_copy(const baton_options *asked,
+                              struct bt_arena *arena, baton_options *copy_p)
+{
+    baton_options options = baton_options_preset();
+    const baton_options *const given = &options;
+    const baton_status status = options_read(asked, &options);
+
+    if (status != BATON_OK) {
+        return status;
+    }
     options.engine = text_copy(arena, given->engine, "");
     options.url = text_copy(arena, given->url, "");
     options.provider = text_copy(arena, given->provider, "auto");

@@ -70,17 +70,41 @@ static bool is_taken(const struct bta_regions *regions,
     return false;
 }
 
-static baton_status check(const struct bta_regions *regions, const void *base,
-                          uint64_t length, const baton_layout *layout)
+/* NULL, or what is wrong (static). */
+static const char *region_fault(const baton_region *region,
+                                const baton_layout *layout)
 {
+    const char *const why = bta_layout_check(layout);
     uint64_t end;
 
-    if (base == NULL || layout == NULL || layout->size < sizeof(*layout) ||
-        layout->group >= BTA_GROUPS_MAX || bta_layout_check(layout) != NULL ||
-        bta_layout_length(layout) > length ||
-        __builtin_add_overflow((uint64_t)(uintptr_t)base, length, &end) ||
-        length > SIZE_MAX) {
+    if (why != NULL) {
+        return why;
+    }
+    if (layout->group >= BTA_GROUPS_MAX) {
+        return "groups are from 0 to 63";
+    }
+    if (region->base == NULL || region->length > SIZE_MAX ||
+        __builtin_add_overflow((uint64_t)(uintptr_t)region->base,
+                               region->length, &end)) {
+        return "base is NULL, or length runs over the address space";
+    }
+    return bta_layout_length(layout) > region->length
+               ? "its blocks need more than its length"
+               : NULL;
+}
+
+static baton_status check(const struct bta_regions *regions,
+                          const baton_region *region,
+                          const baton_layout *layout, const char **why_p)
+{
+    *why_p = region_fault(region, layout);
+    if (*why_p != NULL) {
         return BATON_ERR_ARGUMENT;
+    }
+    if (!bta_layout_is_dense(layout)) {
+        *why_p = "its strides leave gaps inside a block, or are neither "
+                 "[head][token] nor [token][head]";
+        return BATON_ERR_UNSUPPORTED;
     }
     if (regions->count >= BTA_CARD_REGIONS_MAX) {
         return BATON_ERR_BUSY;
@@ -88,11 +112,11 @@ static baton_status check(const struct bta_regions *regions, const void *base,
     return is_taken(regions, layout) ? BATON_ERR_EXISTS : BATON_OK;
 }
 
-baton_status bta_regions_add(struct bta_regions *regions, void *base,
-                             uint64_t length, baton_memory memory,
-                             const baton_layout *layout)
+baton_status bta_regions_add(struct bta_regions *regions,
+                             const baton_region *region, const char **why_p)
 {
-    baton_status status = check(regions, base, length, layout);
+    const baton_layout layout = bta_layout_filled(region->layout);
+    baton_status status = check(regions, region, &layout, why_p);
     struct bta_region *items;
     struct bta_memory *registered;
 
@@ -104,22 +128,22 @@ baton_status bta_regions_add(struct bta_regions *regions, void *base,
         return BATON_ERR_MEMORY;
     }
     regions->items = items;
-    registered = memory_find(regions, base, length);
+    registered = memory_find(regions, region->base, region->length);
     if (registered == NULL) {
-        status = memory_add(regions, base, length, &registered);
+        status = memory_add(regions, region->base, region->length, &registered);
         if (status != BATON_OK) {
             return status;
         }
     }
     items[regions->count] = (struct bta_region){
-        .layout = *layout,
-        .memory = memory,
-        .base = base,
+        .layout = layout,
+        .memory = region->memory,
+        .base = region->base,
         .registered = registered,
     };
     regions->count++;
-    if (layout->group >= regions->group_count) {
-        regions->group_count = layout->group + 1;
+    if (layout.group >= regions->group_count) {
+        regions->group_count = layout.group + 1;
     }
     return BATON_OK;
 }
@@ -166,7 +190,7 @@ uint64_t bta_regions_block_bytes(const struct bta_regions *regions,
 
     for (size_t i = 0; i < regions->count; i++) {
         if (regions->items[i].layout.group == group) {
-            bytes += regions->items[i].layout.block_bytes;
+            bytes += bta_layout_block_bytes(&regions->items[i].layout);
         }
     }
     return bytes;
@@ -201,8 +225,8 @@ uint64_t bta_regions_digest(const struct bta_regions *regions, uint32_t group,
         const struct bta_region *const region = &regions->items[i];
         if (region->layout.group == group) {
             digest = XXH3_64bits_withSeed(
-                region->base + block * region->layout.stride,
-                (size_t)region->layout.block_bytes, digest);
+                region->base + block * region->layout.block_stride,
+                (size_t)bta_layout_block_bytes(&region->layout), digest);
         }
     }
     return digest;

@@ -28,10 +28,10 @@ struct bta_regions {
     size_t group_count; /* highest group + 1 */
 };
 
-/* ERR_ARGUMENT, ERR_EXISTS (same group, layer and kind), ERR_FABRIC, … */
-baton_status bta_regions_add(struct bta_regions *regions, void *base,
-                             uint64_t length, baton_memory memory,
-                             const baton_layout *layout);
+/* ERR_ARGUMENT and ERR_UNSUPPORTED with *why_p (static), ERR_EXISTS (same
+ * group, layer and kind), ERR_FABRIC, … Its layout's zeros are filled in. */
+baton_status bta_regions_add(struct bta_regions *regions,
+                             const baton_region *region, const char **why_p);
 void bta_regions_fini(struct bta_regions *regions);
 /* Every group below the highest has a region. */
 bool bta_regions_whole(const struct bta_regions *regions);

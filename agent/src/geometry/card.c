@@ -22,10 +22,9 @@ bool bta_engine_is_valid(struct bt_str engine)
 }
 
 static const char *const kind_names[] = {
-    [BATON_KIND_K] = "k",
-    [BATON_KIND_V] = "v",
-    [BATON_KIND_KV] = "kv",
-    [BATON_KIND_LATENT] = "latent",
+    [BATON_KIND_K] = "k",         [BATON_KIND_V] = "v",
+    [BATON_KIND_KV] = "kv",       [BATON_KIND_LATENT] = "latent",
+    [BATON_KIND_INDEX] = "index", [BATON_KIND_STATE] = "state",
 };
 static const char *const memory_names[] = {
     [BATON_MEMORY_HOST] = "host",
@@ -40,38 +39,123 @@ static const char *const role_names[] = {
 
 /* --- layouts --- */
 
+/* Things that a block is made of: its heads, or itself. */
+static uint64_t parts_of(const baton_layout *layout)
+{
+    return layout->heads == 0 ? 1 : layout->heads;
+}
+
+baton_layout bta_layout_filled(const baton_layout *layout)
+{
+    baton_layout filled = *layout;
+
+    if (filled.model_heads == 0 &&
+        filled.heads <= UINT32_MAX - filled.first_head) {
+        filled.model_heads = filled.first_head + filled.heads;
+    }
+    /* What there is one of has no stride. */
+    if (filled.token_stride == 0 || filled.block_tokens <= 1) {
+        filled.token_stride = filled.token_bytes;
+    }
+    if (filled.head_stride == 0 || filled.heads <= 1) {
+        filled.head_stride = (uint64_t)filled.block_tokens * filled.token_bytes;
+    }
+    if (filled.block_stride == 0 &&
+        __builtin_mul_overflow((uint64_t)filled.block_tokens *
+                                   filled.token_bytes,
+                               parts_of(&filled), &filled.block_stride)) {
+        filled.block_stride = 0; /* and the check will say so */
+    }
+    return filled;
+}
+
+/* Is a kind's division into heads what it must be? */
+static bool heads_checked(const baton_layout *layout)
+{
+    switch (layout->kind) {
+    case BATON_KIND_K:
+    case BATON_KIND_V:
+    case BATON_KIND_KV:
+        return layout->heads > 0;
+    case BATON_KIND_LATENT:
+        return layout->heads == 0;
+    default:
+        return true;
+    }
+}
+
+/* From the first byte of a block to behind its last one; false: overflow. */
+static bool span_of(const baton_layout *layout, uint64_t *span_p)
+{
+    uint64_t heads, tokens;
+
+    return !__builtin_mul_overflow(parts_of(layout) - 1, layout->head_stride,
+                                   &heads) &&
+           !__builtin_mul_overflow((uint64_t)layout->block_tokens - 1,
+                                   layout->token_stride, &tokens) &&
+           !__builtin_add_overflow(heads, tokens, span_p) &&
+           !__builtin_add_overflow(*span_p, (uint64_t)layout->token_bytes,
+                                   span_p);
+}
+
 const char *bta_layout_check(const baton_layout *layout)
 {
-    uint64_t bytes = layout->token_bytes;
+    uint64_t bytes;
 
-    if (layout->kind > BATON_KIND_LATENT) {
+    if (layout->kind >= BT_ARRAY_LEN(kind_names) &&
+        (layout->kind < BATON_KIND_NAMED || layout->kind > BATON_KIND_MAX)) {
         return "unknown kind";
     }
-    if ((layout->kind == BATON_KIND_LATENT) != (layout->heads == 0)) {
-        return "heads are for all kinds but latent";
+    if (!heads_checked(layout)) {
+        return "k, v and kv have heads, a latent has none";
+    }
+    if (layout->model_heads < layout->heads ||
+        layout->first_head > layout->model_heads - layout->heads) {
+        return "first_head and heads are not within model_heads";
     }
     if (layout->block_tokens == 0 || layout->token_bytes == 0 ||
         layout->blocks == 0 || layout->blocks > UINT32_MAX) {
         return "block_tokens, token_bytes and blocks start at 1";
     }
-    if (__builtin_mul_overflow(bytes, layout->block_tokens, &bytes) ||
-        __builtin_mul_overflow(bytes, layout->heads == 0 ? 1 : layout->heads,
-                               &bytes) ||
-        bytes != layout->block_bytes) {
-        return "block_bytes is not heads * block_tokens * token_bytes";
+    if (layout->token_stride < layout->token_bytes ||
+        layout->head_stride < layout->token_bytes || !span_of(layout, &bytes)) {
+        return "token_stride or head_stride is smaller than a token's bytes, "
+               "or a block does not fit 64 bits";
     }
-    if (layout->stride < layout->block_bytes) {
-        return "stride is smaller than a block";
+    if (layout->block_stride < bytes) {
+        return "block_stride is smaller than a block";
     }
-    if (__builtin_mul_overflow(layout->blocks, layout->stride, &bytes)) {
-        return "blocks * stride does not fit 64 bits";
+    if (__builtin_mul_overflow(layout->blocks, layout->block_stride, &bytes)) {
+        return "blocks * block_stride does not fit 64 bits";
     }
     return NULL;
 }
 
+uint64_t bta_layout_block_bytes(const baton_layout *layout)
+{
+    uint64_t bytes = 0;
+
+    (void)span_of(layout, &bytes);
+    return bytes;
+}
+
+bool bta_layout_is_dense(const baton_layout *layout)
+{
+    const uint64_t bytes = layout->token_bytes;
+    const bool is_head_major =
+        layout->token_stride == bytes &&
+        layout->head_stride == layout->block_tokens * bytes;
+    const bool is_token_major =
+        layout->head_stride == bytes &&
+        layout->token_stride == parts_of(layout) * bytes;
+
+    return is_head_major || is_token_major;
+}
+
 uint64_t bta_layout_length(const baton_layout *layout)
 {
-    return (layout->blocks - 1) * layout->stride + layout->block_bytes;
+    return (layout->blocks - 1) * layout->block_stride +
+           bta_layout_block_bytes(layout);
 }
 
 bool bta_layout_holds(const baton_layout *layout, uint64_t offset,
@@ -82,13 +166,25 @@ bool bta_layout_holds(const baton_layout *layout, uint64_t offset,
     return length <= total && offset <= total - length;
 }
 
-bool bta_layout_fits(const baton_layout *a, const baton_layout *b)
+const char *bta_layout_differs(const baton_layout *a, const baton_layout *b)
 {
-    return a->group == b->group && a->layer == b->layer && a->kind == b->kind &&
-           a->heads == b->heads && a->block_tokens == b->block_tokens &&
-           a->token_bytes == b->token_bytes &&
-           (a->head_major != 0) == (b->head_major != 0) &&
-           a->block_bytes == b->block_bytes;
+#define SAME(member)               \
+    if (a->member != b->member) {  \
+        return #member " differs"; \
+    }
+    SAME(group)
+    SAME(layer)
+    SAME(kind)
+    SAME(first_head)
+    SAME(heads)
+    SAME(model_heads)
+    SAME(block_tokens)
+    SAME(token_bytes)
+    SAME(window_tokens)
+    SAME(token_stride)
+    SAME(head_stride)
+#undef SAME
+    return NULL;
 }
 
 /* --- writing --- */
@@ -119,22 +215,35 @@ static void write_endpoint(const struct bta_card_endpoint *endpoint,
                   endpoint->uid, endpoint->pid);
 }
 
+/* A kind's name, or its number where the host named it. */
+static void write_kind(uint32_t kind, struct bt_buf *out)
+{
+    if (kind < BT_ARRAY_LEN(kind_names)) {
+        bt_buf_printf(out, ",\"kind\":\"%s\"", kind_names[kind]);
+    } else {
+        bt_buf_printf(out, ",\"kind\":%" PRIu32, kind);
+    }
+}
+
 static void write_region(const struct bta_card_region *region,
                          struct bt_buf *out)
 {
     const baton_layout *const layout = &region->layout;
 
-    bt_buf_printf(out,
-                  "{\"group\":%" PRIu32 ",\"layer\":%" PRIu32
-                  ",\"kind\":\"%s\",\"mem\":\"%s\",\"heads\":%" PRIu32
-                  ",\"block_tokens\":%" PRIu32 ",\"token_bytes\":%" PRIu32
-                  ",\"head_major\":%s,\"blocks\":%" PRIu64
-                  ",\"stride\":%" PRIu64 ",\"block_bytes\":%" PRIu64 ",",
-                  layout->group, layout->layer, kind_names[layout->kind],
-                  memory_names[region->memory], layout->heads,
-                  layout->block_tokens, layout->token_bytes,
-                  layout->head_major != 0 ? "true" : "false", layout->blocks,
-                  layout->stride, layout->block_bytes);
+    bt_buf_printf(out, "{\"group\":%" PRIu32 ",\"layer\":%" PRIu32,
+                  layout->group, layout->layer);
+    write_kind(layout->kind, out);
+    bt_buf_printf(
+        out,
+        ",\"mem\":\"%s\",\"first_head\":%" PRIu32 ",\"heads\":%" PRIu32
+        ",\"model_heads\":%" PRIu32 ",\"block_tokens\":%" PRIu32
+        ",\"token_bytes\":%" PRIu32 ",\"window\":%" PRIu32
+        ",\"blocks\":%" PRIu64 ",\"stride\":%" PRIu64
+        ",\"token_stride\":%" PRIu64 ",\"head_stride\":%" PRIu64 ",",
+        memory_names[region->memory], layout->first_head, layout->heads,
+        layout->model_heads, layout->block_tokens, layout->token_bytes,
+        layout->window_tokens, layout->blocks, layout->block_stride,
+        layout->token_stride, layout->head_stride);
     write_target(&region->target, out);
     bt_buf_append_char(out, '}');
 }
@@ -169,10 +278,10 @@ void bta_card_write(const struct bta_card *card, struct bt_buf *out)
     bt_buf_printf(out,
                   ",\"engine_boot\":\"%" PRIx64 "\",\"boot\":\"%" PRIx64
                   "\",\"rank\":%" PRIu32 ",\"world\":%" PRIu32
-                  ",\"tp\":%" PRIu32 ",\"pp\":%" PRIu32
+                  ",\"tp\":%" PRIu32 ",\"pp\":%" PRIu32 ",\"dp\":%" PRIu32
                   ",\"role\":\"%s\",\"url\":",
                   card->engine_boot, card->boot, card->rank, card->world,
-                  card->tp, card->pp, role_names[card->role]);
+                  card->tp, card->pp, card->dp, role_names[card->role]);
     bt_buf_append_json(out, card->url);
     bt_buf_printf(out,
                   ",\"blocks\":%" PRIu64 ",\"block_tokens\":%" PRIu32
@@ -245,29 +354,59 @@ static void read_endpoint(struct bta_reader *reader, struct bt_str object,
     endpoint->pid = bta_reader_u64(reader, object, BT_STR("pid"), INT32_MAX);
 }
 
-static void read_layout(struct bta_reader *reader, struct bt_str object,
-                        baton_layout *layout)
+/* Members that a card may do without; 0 then. */
+static uint64_t read_spare(struct bta_reader *reader, struct bt_str object,
+                           struct bt_str name, uint64_t max)
 {
-    const char *why;
-    const size_t kind = bta_reader_name(reader, object, BT_STR("kind"),
-                                        kind_names, BT_ARRAY_LEN(kind_names));
+    struct bt_json_value value;
 
-    layout->size = sizeof(*layout);
-    layout->group = bta_reader_u32(reader, object, BT_STR("group"));
-    layout->layer = bta_reader_u32(reader, object, BT_STR("layer"));
-    layout->kind = (baton_kind)kind;
-    layout->heads = bta_reader_u32(reader, object, BT_STR("heads"));
-    layout->block_tokens =
+    return reader->why == NULL && bt_json_find(object, name, &value)
+               ? bta_reader_u64(reader, object, name, max)
+               : 0;
+}
+
+static uint32_t read_kind(struct bta_reader *reader, struct bt_str object)
+{
+    struct bt_json_value value;
+
+    if (reader->why == NULL && bt_json_find(object, BT_STR("kind"), &value) &&
+        value.type == BT_JSON_NUMBER) {
+        const uint32_t kind = bta_reader_u32(reader, object, BT_STR("kind"));
+        return kind < BATON_KIND_NAMED ? BATON_KIND_MAX + 1 : kind;
+    }
+    return (uint32_t)bta_reader_name(reader, object, BT_STR("kind"), kind_names,
+                                     BT_ARRAY_LEN(kind_names));
+}
+
+static void read_layout(struct bta_reader *reader, struct bt_str object,
+                        baton_layout *layout_p)
+{
+    baton_layout layout = {.size = sizeof(layout)};
+    const char *why;
+
+    layout.group = bta_reader_u32(reader, object, BT_STR("group"));
+    layout.layer = bta_reader_u32(reader, object, BT_STR("layer"));
+    layout.kind = read_kind(reader, object);
+    layout.first_head =
+        (uint32_t)read_spare(reader, object, BT_STR("first_head"), UINT32_MAX);
+    layout.heads = bta_reader_u32(reader, object, BT_STR("heads"));
+    layout.model_heads =
+        (uint32_t)read_spare(reader, object, BT_STR("model_heads"), UINT32_MAX);
+    layout.block_tokens =
         bta_reader_u32(reader, object, BT_STR("block_tokens"));
-    layout->token_bytes = bta_reader_u32(reader, object, BT_STR("token_bytes"));
-    layout->head_major = bta_reader_bool(reader, object, BT_STR("head_major"));
-    layout->blocks =
+    layout.token_bytes = bta_reader_u32(reader, object, BT_STR("token_bytes"));
+    layout.window_tokens =
+        (uint32_t)read_spare(reader, object, BT_STR("window"), UINT32_MAX);
+    layout.blocks =
         bta_reader_u64(reader, object, BT_STR("blocks"), UINT32_MAX);
-    layout->stride =
+    layout.block_stride =
         bta_reader_u64(reader, object, BT_STR("stride"), UINT64_MAX);
-    layout->block_bytes =
-        bta_reader_u64(reader, object, BT_STR("block_bytes"), UINT64_MAX);
-    why = bta_layout_check(layout);
+    layout.token_stride =
+        read_spare(reader, object, BT_STR("token_stride"), UINT64_MAX);
+    layout.head_stride =
+        read_spare(reader, object, BT_STR("head_stride"), UINT64_MAX);
+    *layout_p = bta_layout_filled(&layout);
+    why = bta_layout_check(layout_p);
     if (why != NULL) {
         bta_reader_fail(reader, why);
     }
@@ -351,6 +490,7 @@ static void read_identity(struct bta_reader *reader, struct bt_str object,
     card->world = bta_reader_u32(reader, object, BT_STR("world"));
     card->tp = bta_reader_u32(reader, object, BT_STR("tp"));
     card->pp = bta_reader_u32(reader, object, BT_STR("pp"));
+    card->dp = (uint32_t)read_spare(reader, object, BT_STR("dp"), UINT32_MAX);
     card->role = (baton_role)role;
     if (!bta_engine_is_valid(card->engine)) {
         bta_reader_fail(reader, "engine is empty or not printable ASCII");

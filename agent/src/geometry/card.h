@@ -3,7 +3,7 @@
  * this rank is. Written as JSON by us, read strictly from anyone.
  *
  *     {"engine":…,"engine_boot":…,"boot":…,"rank":…,"world":…,"tp":…,"pp":…,
- *      "role":…,"url":…,"blocks":…,"block_tokens":…,"fingerprint":…,
+ *      "dp":…,"role":…,"url":…,"blocks":…,"block_tokens":…,"fingerprint":…,
  *      "max_handoffs":…,
  *      "card":{"endpoints":[…],"regions":[…],"slots":{…},"boot_word":{…}}}
  */
@@ -48,7 +48,7 @@ struct bta_card {
     struct bt_arena arena; /* of all below */
     struct bt_str engine, url, fingerprint;
     uint64_t engine_boot, boot;
-    uint32_t rank, world, tp, pp;
+    uint32_t rank, world, tp, pp, dp;
     baton_role role;
     uint32_t max_handoffs;
     struct bta_card_endpoint *endpoints;
@@ -73,11 +73,18 @@ baton_status bta_card_read(struct bta_card *card, struct bt_str text,
 /* Is [offset, +length) inside the blocks of this layout? Overflow-safe. */
 bool bta_layout_holds(const baton_layout *layout, uint64_t offset,
                       uint64_t length);
-/* NULL, or what is wrong with it (static). */
+/* The same with its zeros replaced by what they stand for. */
+baton_layout bta_layout_filled(const baton_layout *layout);
+/* NULL, or what is wrong with it (static); it must be filled. */
 const char *bta_layout_check(const baton_layout *layout);
+/* Are its blocks without gaps, [head][token] or [token][head]? */
+bool bta_layout_is_dense(const baton_layout *layout);
+/* Of one block; the layout must be checked. */
+uint64_t bta_layout_block_bytes(const baton_layout *layout);
 /* Bytes from base to the end of the last block; the layout must be checked. */
 uint64_t bta_layout_length(const baton_layout *layout);
-/* Do blocks of both hold the same things in the same places? */
-bool bta_layout_fits(const baton_layout *a, const baton_layout *b);
+/* NULL: blocks of both hold the same in the same places; else the first member
+ * that differs (static). */
+const char *bta_layout_differs(const baton_layout *a, const baton_layout *b);
 
 #endif

@@ -4,6 +4,7 @@
  */
 #include "agent/src/geometry/plan.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 struct builder {
@@ -25,28 +26,58 @@ baton_reason bta_plan_sources(const struct bta_card *own, uint32_t tp,
     return BATON_REASON_NONE;
 }
 
-/* Both sides mostly add their regions in the same order: looks there first. */
+/*
+ * Theirs for the same tensor of the same layer. Both sides mostly add their
+ * regions in the same order: looks there first.
+ */
 static uint32_t partner_of(const struct bta_card *theirs, size_t index,
                            const baton_layout *layout)
 {
     for (size_t n = 0; n < theirs->region_count; n++) {
         const size_t at = (index + n) % theirs->region_count;
-        if (bta_layout_fits(layout, &theirs->regions[at].layout)) {
+        const baton_layout *const other = &theirs->regions[at].layout;
+        if (other->layer == layout->layer && other->group == layout->group &&
+            other->kind == layout->kind) {
             return (uint32_t)at;
         }
     }
     return BTA_NO_REGION;
 }
 
-baton_reason bta_plan_map(const struct bta_card *own,
-                          const struct bta_card *theirs, uint32_t *map)
+/* The number of ours in theirs, or BTA_NO_REGION and why. */
+static uint32_t match(const struct bta_card *own, const struct bta_card *theirs,
+                      size_t index, char why[BTA_MISFIT_MAX])
 {
-    if (!bt_str_eq(own->fingerprint, theirs->fingerprint) ||
-        own->region_count != theirs->region_count) {
+    const baton_layout *const layout = &own->regions[index].layout;
+    const uint32_t at = partner_of(theirs, index, layout);
+    const char *const differs =
+        at == BTA_NO_REGION
+            ? "they have none"
+            : bta_layout_differs(layout, &theirs->regions[at].layout);
+
+    if (differs == NULL) {
+        return at;
+    }
+    (void)snprintf(why, BTA_MISFIT_MAX, "group %u layer %u kind %u: %s",
+                   layout->group, layout->layer, layout->kind, differs);
+    return BTA_NO_REGION;
+}
+
+baton_reason bta_plan_map(const struct bta_card *own,
+                          const struct bta_card *theirs, uint32_t *map,
+                          char why[BTA_MISFIT_MAX])
+{
+    if (!bt_str_eq(own->fingerprint, theirs->fingerprint)) {
+        (void)snprintf(why, BTA_MISFIT_MAX, "the fingerprints differ");
+        return BATON_REASON_MISMATCH;
+    }
+    if (own->region_count != theirs->region_count) {
+        (void)snprintf(why, BTA_MISFIT_MAX, "they have %zu regions, we %zu",
+                       theirs->region_count, own->region_count);
         return BATON_REASON_MISMATCH;
     }
     for (size_t i = 0; i < own->region_count; i++) {
-        map[i] = partner_of(theirs, i, &own->regions[i].layout);
+        map[i] = match(own, theirs, i, why);
         if (map[i] == BTA_NO_REGION) {
             return BATON_REASON_MISMATCH;
         }
@@ -150,6 +181,7 @@ static bool region_put(struct builder *builder,
     const baton_layout *const our_layout = &input->own->regions[ours].layout;
     const baton_layout *const their_layout = &card->regions[theirs].layout;
     const baton_blocks *const our_ids = &input->ours[our_layout->group];
+    const uint64_t block_bytes = bta_layout_block_bytes(our_layout);
     const uint32_t *their_ids;
     size_t first;
 
@@ -164,14 +196,15 @@ static bool region_put(struct builder *builder,
         if (our_id >= our_layout->blocks || their_id >= their_layout->blocks) {
             return false;
         }
-        block_put(builder, (struct bta_run){
-                               .source = source,
-                               .ours = ours,
-                               .theirs = theirs,
-                               .our_offset = our_id * our_layout->stride,
-                               .their_offset = their_id * their_layout->stride,
-                               .length = our_layout->block_bytes,
-                           });
+        block_put(builder,
+                  (struct bta_run){
+                      .source = source,
+                      .ours = ours,
+                      .theirs = theirs,
+                      .our_offset = our_id * our_layout->block_stride,
+                      .their_offset = their_id * their_layout->block_stride,
+                      .length = block_bytes,
+                  });
     }
     return true;
 }

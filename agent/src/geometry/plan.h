@@ -54,13 +54,15 @@ struct bta_plan_input {
 baton_reason bta_plan_sources(const struct bta_card *own, uint32_t tp,
                               uint32_t pp, uint32_t world,
                               struct bta_sources *sources_p);
+#define BTA_MISFIT_MAX 160
 /*
  * For each region of `own` the number of the one in `theirs` that holds the
  * same; `map` has own->region_count places. MISMATCH when one has no partner,
- * or the fingerprints differ.
+ * or the fingerprints differ: then `why` says which and what.
  */
 baton_reason bta_plan_map(const struct bta_card *own,
-                          const struct bta_card *theirs, uint32_t *map);
+                          const struct bta_card *theirs, uint32_t *map,
+                          char why[BTA_MISFIT_MAX]);
 /* NONE, MISMATCH or MEMORY. `plan_p` is to be finished when NONE. */
 baton_status bta_plan_make(const struct bta_plan_input *input,
                            struct bta_plan *plan_p, baton_reason *reason_p);

@@ -341,7 +341,7 @@ bool bta_blocks_valid(const struct bta_regions *regions,
     return true;
 }
 
-static baton_status lists_copy(const struct bta_hold_ready *ready,
+static baton_status lists_copy(const baton_progress *ready,
                                struct block_lists *lists)
 {
     size_t at = 0;
@@ -377,11 +377,11 @@ static uint64_t bytes_of(const struct bta_holds *holds,
 }
 
 /* Takes the lists on success. */
-static baton_status ready_locked(struct bta_holds *holds, baton_id id,
-                                 const struct bta_hold_ready *ready,
+static baton_status ready_locked(struct bta_holds *holds,
+                                 const baton_progress *ready,
                                  struct block_lists *lists)
 {
-    struct bta_hold *const hold = find(holds, id);
+    struct bta_hold *const hold = find(holds, ready->handoff);
     const uint32_t lease_ms =
         ready->lease_ms == 0 ? BTA_LEASE_MS : ready->lease_ms;
     bool is_void;
@@ -409,8 +409,8 @@ static baton_status ready_locked(struct bta_holds *holds, baton_id id,
     return BATON_OK;
 }
 
-baton_status bta_hold_ready(struct bta_holds *holds, baton_id id,
-                            const struct bta_hold_ready *ready)
+baton_status bta_hold_ready(struct bta_holds *holds,
+                            const baton_progress *ready)
 {
     struct block_lists lists = {0};
     baton_status status;
@@ -423,7 +423,7 @@ baton_status bta_hold_ready(struct bta_holds *holds, baton_id id,
         return status;
     }
     (void)pthread_mutex_lock(&holds->lock);
-    status = ready_locked(holds, id, ready, &lists);
+    status = ready_locked(holds, ready, &lists);
     (void)pthread_mutex_unlock(&holds->lock);
     free(lists.ids);
     return status;

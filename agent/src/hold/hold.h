@@ -64,14 +64,8 @@ void bta_holds_fini(struct bta_holds *holds);
 baton_status bta_hold_open(struct bta_holds *holds, baton_id id, uint32_t slot,
                            uint64_t owner);
 
-struct bta_hold_ready {
-    const baton_blocks *groups;
-    size_t group_count;
-    uint64_t tokens;
-    uint32_t lease_ms; /* 0: the owner's */
-};
-baton_status bta_hold_ready(struct bta_holds *holds, baton_id id,
-                            const struct bta_hold_ready *ready);
+baton_status bta_hold_ready(struct bta_holds *holds,
+                            const baton_progress *ready);
 /* Are all block numbers inside their groups? */
 bool bta_blocks_valid(const struct bta_regions *regions,
                       const baton_blocks *groups, size_t group_count);

@@ -42,7 +42,7 @@ static void text_copy(char *out, size_t cap, const char *text)
 static void tell_links(const struct bta_peer *peer)
 {
     struct bta_links *const links = peer->peers->links;
-    char why[384];
+    char why[640];
 
     if (links == NULL || !peer->peers->options.is_reader) {
         return;
@@ -52,8 +52,9 @@ static void tell_links(const struct bta_peer *peer)
                              peer->card.boot, bta_peer_provider(peer),
                              (uint32_t)(bta_now_us() - peer->since_us));
     } else {
-        (void)snprintf(why, sizeof(why), "%s%s%s",
+        (void)snprintf(why, sizeof(why), "%s%s%s%s%s",
                        baton_reason_text(peer->reason),
+                       peer->misfit[0] == '\0' ? "" : ": ", peer->misfit,
                        peer->cma_fault[0] == '\0' ? "" : "; not by cma: ",
                        peer->cma_fault);
         bta_links_peer_failed(links, peer->engine, peer->card.rank,
@@ -91,10 +92,11 @@ static void announce(struct bta_peer *peer)
     peer->is_told_ready = is_ready;
     peer->is_told_near = peer->is_near;
     bta_log_write(&peer->peers->options.log, is_ready ? BTA_INFO : BTA_WARN,
-                  "peer %s rank %u: %s %s", peer->engine, peer->card.rank,
+                  "peer %s rank %u: %s %s%s%s", peer->engine, peer->card.rank,
                   is_ready ? "ready by" : "failed,",
                   is_ready ? bta_peer_provider(peer)
-                           : baton_reason_text(peer->reason));
+                           : baton_reason_text(peer->reason),
+                  peer->misfit[0] == '\0' ? "" : ": ", peer->misfit);
     tell_host(peer);
     tell_links(peer);
 }
@@ -467,8 +469,13 @@ static void introduce(struct bta_peer *peer)
     }
     reason = bta_plan_sources(own, peer->card.tp, peer->card.pp,
                               peer->card.world, &sources);
-    if (reason == BATON_REASON_NONE) {
-        reason = bta_plan_map(own, &peer->card, peer->map);
+    if (reason != BATON_REASON_NONE) {
+        (void)snprintf(peer->misfit, sizeof(peer->misfit),
+                       "tp %u, pp %u and world %u are not ours, %u, %u and %u",
+                       peer->card.tp, peer->card.pp, peer->card.world, own->tp,
+                       own->pp, own->world);
+    } else {
+        reason = bta_plan_map(own, &peer->card, peer->map, peer->misfit);
     }
     if (reason != BATON_REASON_NONE) {
         peer->since_us = bta_now_us();

@@ -57,6 +57,7 @@ struct bta_peer {
     const struct bta_card_endpoint *cma, *remote; /* the card's, or NULL */
     struct bta_channel *channel;
     unsigned failures[BTA_PATHS]; /* reads that failed by that path */
+    char misfit[BTA_MISFIT_MAX];  /* why its geometry is not ours */
     char cma_fault[328];          /* why not by cma, logged once; empty: open */
     bool is_word_posted;          /* of TRYING */
     uint64_t since_us;            /* when TRYING began */

@@ -3,6 +3,7 @@
  */
 #include "agent/src/pull/params.h"
 
+#include "agent/src/base/sized.h"
 #include "agent/src/geometry/wire.h"
 
 #include <inttypes.h>
@@ -46,19 +47,6 @@ static void write_digests(const uint64_t *digests, size_t ranks, size_t blocks,
     bt_buf_append_char(out, ']');
 }
 
-struct write_input {
-    const baton_bytes *infos;
-    size_t info_count;
-    baton_id handoff;
-    uint32_t slot;
-    uint64_t owner;
-    const baton_blocks *groups;
-    size_t group_count;
-    uint64_t tokens;
-    const uint64_t *digests;
-    size_t block_count;
-};
-
 /* The ranks' cards must be of one engine, in order. */
 static bool is_rank(const struct bta_card *card, const struct bta_card *first,
                     size_t rank, size_t count)
@@ -69,8 +57,8 @@ static bool is_rank(const struct bta_card *card, const struct bta_card *first,
            bt_str_eq(card->engine, first->engine);
 }
 
-static void write_head(const struct write_input *input,
-                       const struct bta_card *first, struct bt_buf *out)
+static void write_head(const baton_params *input, const struct bta_card *first,
+                       struct bt_buf *out)
 {
     char hex[33];
 
@@ -87,7 +75,7 @@ static void write_head(const struct write_input *input,
     bt_buf_append(out, BT_STR(",\"boots\":["));
 }
 
-static void write_tail(const struct write_input *input, struct bt_buf *out)
+static void write_tail(const baton_params *input, struct bt_buf *out)
 {
     bt_buf_printf(out,
                   "],\"slot\":%" PRIu32 ",\"tokens\":%" PRIu64 ",\"groups\":[",
@@ -98,14 +86,14 @@ static void write_tail(const struct write_input *input, struct bt_buf *out)
     }
     bt_buf_append_char(out, ']');
     if (input->digests != NULL) {
-        write_digests(input->digests, input->info_count, input->block_count,
-                      out);
+        write_digests(input->digests, input->info_count,
+                      input->digest_count / input->info_count, out);
     }
     bt_buf_append(out, BT_STR("}}"));
 }
 
 /* Reads the other ranks' cards one after the other, for their boots. */
-static baton_status write_boots(const struct write_input *input,
+static baton_status write_boots(const baton_params *input,
                                 const struct bta_card *first,
                                 struct bt_buf *out)
 {
@@ -129,8 +117,7 @@ static baton_status write_boots(const struct write_input *input,
     return status;
 }
 
-static baton_status write_all(const struct write_input *input,
-                              struct bt_buf *out)
+static baton_status write_all(const baton_params *input, struct bt_buf *out)
 {
     struct bta_card first;
     baton_status status = bta_card_read(
@@ -191,34 +178,33 @@ static baton_status text_out(const struct bt_buf *out, char *text, size_t cap,
     return BATON_OK;
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the public shape. */
-baton_status baton_params_write(const baton_bytes *infos, size_t info_count,
-                                baton_id handoff, uint32_t slot, uint64_t owner,
-                                const baton_blocks *groups, size_t group_count,
-                                uint64_t tokens, const uint64_t *digests,
-                                size_t digest_count, char *text, size_t cap,
-                                size_t *length_p)
+static bool input_checked(const baton_params *input)
 {
-    struct write_input input = {
-        .infos = infos,
-        .info_count = info_count,
-        .handoff = handoff,
-        .slot = slot,
-        .owner = owner,
-        .groups = groups,
-        .group_count = group_count,
-        .tokens = tokens,
-        .digests = digests,
-    };
-    struct bt_buf out;
-    baton_status status;
+    size_t blocks;
 
-    if (!infos_given(infos, info_count) || handoff.lo == 0 ||
-        length_p == NULL || group_count > BTA_GROUPS_MAX ||
-        (groups == NULL && group_count > 0) ||
-        !blocks_counted(groups, group_count, &input.block_count) ||
-        (digests != NULL && digest_count != input.block_count * info_count)) {
+    return infos_given(input->infos, input->info_count) &&
+           input->handoff.lo != 0 && input->group_count <= BTA_GROUPS_MAX &&
+           (input->groups != NULL || input->group_count == 0) &&
+           blocks_counted(input->groups, input->group_count, &blocks) &&
+           (input->digests == NULL ||
+            input->digest_count == blocks * input->info_count);
+}
+
+baton_status baton_params_write(const baton_params *params, char *text,
+                                size_t cap, size_t *length_p)
+{
+    baton_params input = {.size = sizeof(input)};
+    struct bt_buf out;
+    baton_status status = bta_sized_read(&input, params);
+
+    if (status != BATON_OK) {
+        return status;
+    }
+    if (length_p == NULL || !input_checked(&input)) {
         return BATON_ERR_ARGUMENT;
+    }
+    if (input.flags != 0) {
+        return BATON_ERR_UNSUPPORTED;
     }
     bt_buf_init(&out);
     status = write_all(&input, &out);

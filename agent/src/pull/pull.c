@@ -820,8 +820,7 @@ baton_status bta_pulls_submit(struct bta_pulls *pulls,
     struct bta_pull *pull;
     baton_status status;
 
-    if (request->size < sizeof(*request) || request->params.data == NULL ||
-        request->handoff.lo == 0 ||
+    if (request->params.data == NULL || request->handoff.lo == 0 ||
         !bta_blocks_valid(pulls->options.regions, request->groups,
                           request->group_count)) {
         return BATON_ERR_ARGUMENT;

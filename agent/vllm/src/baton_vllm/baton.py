@@ -59,6 +59,9 @@ class Kind(enum.IntEnum):
     V = 1
     KV = 2
     LATENT = 3
+    INDEX = 4
+    STATE = 5
+    NAMED = 64
 
 
 class Reason(enum.IntEnum):
@@ -123,6 +126,7 @@ class Options(Structure):
         ("world", c_uint32),
         ("tp", c_uint32),
         ("pp", c_uint32),
+        ("dp", c_uint32),
         ("proxies", POINTER(c_char_p)),
         ("proxy_count", c_size_t),
         ("key", Bytes),
@@ -135,6 +139,7 @@ class Options(Structure):
         ("drain_ms", c_uint32),
         ("orphan_ms", c_uint32),
         ("checksum", c_int),
+        ("stage_bytes", c_uint64),
         ("log", c_void_p),
         ("log_arg", c_void_p),
     ]
@@ -145,19 +150,66 @@ class Layout(Structure):
         ("size", c_size_t),
         ("group", c_uint32),
         ("layer", c_uint32),
-        ("kind", c_int),
+        ("kind", c_uint32),
+        ("first_head", c_uint32),
         ("heads", c_uint32),
+        ("model_heads", c_uint32),
         ("block_tokens", c_uint32),
         ("token_bytes", c_uint32),
-        ("head_major", c_int),
+        ("window_tokens", c_uint32),
         ("blocks", c_uint64),
-        ("stride", c_uint64),
-        ("block_bytes", c_uint64),
+        ("block_stride", c_uint64),
+        ("token_stride", c_uint64),
+        ("head_stride", c_uint64),
+    ]
+
+
+class Region(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("base", c_void_p),
+        ("length", c_uint64),
+        ("layout", POINTER(Layout)),
+        ("memory", c_int),
+        ("device", c_int),
+    ]
+
+
+class Progress(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("handoff", Id),
+        ("groups", POINTER(Blocks)),
+        ("group_count", c_size_t),
+        ("tokens", c_uint64),
+        ("event", c_void_p),
+        ("digests", POINTER(c_uint64)),
+        ("digest_count", c_size_t),
+        ("lease_ms", c_uint32),
+        ("flags", c_uint32),
+    ]
+
+
+class Params(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("infos", POINTER(Bytes)),
+        ("info_count", c_size_t),
+        ("handoff", Id),
+        ("owner", c_uint64),
+        ("groups", POINTER(Blocks)),
+        ("group_count", c_size_t),
+        ("tokens", c_uint64),
+        ("digests", POINTER(c_uint64)),
+        ("digest_count", c_size_t),
+        ("slot", c_uint32),
+        ("flags", c_uint32),
     ]
 
 
 class Event(Structure):
     _fields_ = [
+        ("size", c_size_t),
         ("type", c_int),
         ("reason", c_int),
         ("handoff", Id),
@@ -210,6 +262,7 @@ class PullRequest(Structure):
         ("group_count", c_size_t),
         ("have_tokens", c_uint64),
         ("tag", c_uint64),
+        ("event", c_void_p),
     ]
 
 
@@ -242,55 +295,29 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "baton_log_stderr": (None, [c_void_p, c_int, c_char_p]),
     "baton_agent_open": (c_int, [POINTER(Options), POINTER(c_void_p)]),
     "baton_agent_close": (None, [c_void_p]),
-    "baton_region_add": (
-        c_int,
-        [c_void_p, c_void_p, c_uint64, c_int, c_int, POINTER(Layout)],
-    ),
+    "baton_region_add": (c_int, [c_void_p, POINTER(Region), POINTER(c_uint32)]),
     "baton_agent_start": (c_int, [c_void_p]),
     "baton_agent_info": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(c_size_t)]),
     "baton_peer_add": (c_int, [c_void_p, Bytes]),
     "baton_peer_remove": (c_int, [c_void_p, c_char_p, c_uint32]),
     "baton_blocks_free": (c_int, [c_void_p, c_uint64]),
     "baton_hold_open": (c_int, [c_void_p, Id, c_uint32, c_uint64]),
-    "baton_hold_ready": (
-        c_int,
-        [
-            c_void_p,
-            Id,
-            POINTER(Blocks),
-            c_size_t,
-            c_uint64,
-            c_uint32,
-            POINTER(c_uint64),
-            c_size_t,
-        ],
-    ),
+    "baton_hold_ready": (c_int, [c_void_p, POINTER(Progress)]),
     "baton_hold_break": (c_int, [c_void_p, Id]),
     "baton_hold_release": (c_int, [c_void_p, Id]),
     "baton_blocks_reused": (c_int, [c_void_p, c_uint32, POINTER(c_uint32), c_size_t]),
     "baton_params_write": (
         c_int,
-        [
-            POINTER(Bytes),
-            c_size_t,
-            Id,
-            c_uint32,
-            c_uint64,
-            POINTER(Blocks),
-            c_size_t,
-            c_uint64,
-            POINTER(c_uint64),
-            c_size_t,
-            c_char_p,
-            c_size_t,
-            POINTER(c_size_t),
-        ],
+        [POINTER(Params), c_char_p, c_size_t, POINTER(c_size_t)],
     ),
     "baton_pull": (c_int, [c_void_p, POINTER(PullRequest)]),
     "baton_cancel": (c_int, [c_void_p, c_uint64]),
-    "baton_poll": (c_size_t, [c_void_p, POINTER(Event), c_size_t]),
+    "baton_poll_sized": (
+        c_size_t,
+        [c_void_p, POINTER(Event), c_size_t, c_size_t],
+    ),
     "baton_agent_fd": (c_int, [c_void_p]),
-    "baton_agent_stats": (None, [c_void_p, POINTER(Stats)]),
+    "baton_agent_stats": (c_int, [c_void_p, POINTER(Stats)]),
 }
 
 _library: ctypes.CDLL | None = None
@@ -363,14 +390,20 @@ def params_write(
     tokens: int,
 ) -> bytes:
     """The kv_transfer_params for D, from the infos of all ranks in order."""
-    cards = (Bytes * len(infos))(*(Bytes(info, len(info)) for info in infos))
-    lists = _block_lists(groups)
+    params = Params(
+        size=sizeof(Params),
+        infos=(Bytes * len(infos))(*(Bytes(info, len(info)) for info in infos)),
+        info_count=len(infos),
+        handoff=handoff,
+        owner=owner,
+        groups=_block_lists(groups),
+        group_count=len(groups),
+        tokens=tokens,
+        slot=slot,
+    )
 
-    def write(buffer: Any, cap: int, length: Any) -> int:
-        status: int = library().baton_params_write(
-            cards, len(infos), handoff, slot, owner, lists, len(groups), tokens,
-            None, 0, buffer, cap, length,
-        )  # fmt: skip
+    def write(*out: Any) -> int:
+        status: int = library().baton_params_write(byref(params), *out)
         return status
 
     return _text_out("baton_params_write", write, 2048)
@@ -444,11 +477,15 @@ class Agent:
     def region_add(self, base: int, length: int, layout: Layout) -> None:
         """Registers host memory; it must outlive the agent."""
         layout.size = sizeof(Layout)
+        region = Region(
+            size=sizeof(Region),
+            base=base,
+            length=length,
+            layout=ctypes.pointer(layout),
+        )
         _check(
             "baton_region_add",
-            self._lib.baton_region_add(
-                self._agent, base, length, 0, 0, byref(layout)
-            ),
+            self._lib.baton_region_add(self._agent, byref(region), None),
         )
 
     def start(self) -> None:
@@ -485,13 +522,18 @@ class Agent:
     def hold_ready(
         self, handoff: Id, groups: BlockLists, tokens: int, lease_ms: int
     ) -> None:
+        progress = Progress(
+            size=sizeof(Progress),
+            handoff=handoff,
+            groups=_block_lists(groups),
+            group_count=len(groups),
+            tokens=tokens,
+            lease_ms=lease_ms,
+        )
         _check(
             "baton_hold_ready",
-            self._lib.baton_hold_ready(
-                self._agent, handoff, _block_lists(groups), len(groups), tokens,
-                lease_ms, None, 0,
-            ),
-        )  # fmt: skip
+            self._lib.baton_hold_ready(self._agent, byref(progress)),
+        )
 
     def hold_break(self, handoff: Id) -> bool:
         """False: no such hold."""
@@ -546,7 +588,9 @@ class Agent:
         events: list[Event] = []
         while True:
             array = (Event * most)()
-            count = self._lib.baton_poll(self._agent, array, most)
+            count = self._lib.baton_poll_sized(
+                self._agent, array, sizeof(Event), most
+            )
             events.extend(array[:count])
             if count < most:
                 return events
@@ -558,5 +602,8 @@ class Agent:
 
     def stats(self) -> Stats:
         stats = Stats(size=sizeof(Stats))
-        self._lib.baton_agent_stats(self._agent, byref(stats))
+        _check(
+            "baton_agent_stats",
+            self._lib.baton_agent_stats(self._agent, byref(stats)),
+        )
         return stats

@@ -146,7 +146,7 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
         rank = self._vllm_config.parallel_config.rank
         agent = self._open_agent(self._part, rank, mark)
         try:
-            add_regions(agent, self._kv_cache_config, kv_caches)
+            add_regions(agent, self._vllm_config, self._kv_cache_config, kv_caches)
             agent.start()
         except BaseException:
             agent.close()

@@ -75,14 +75,26 @@ def groups_of(config: KVCacheConfig) -> list[Group]:
     ]
 
 
-def _is_latent(spec: KVCacheSpec, layer: str) -> bool:
+def _spec_of(spec: KVCacheSpec, layer: str) -> KVCacheSpec:
+    """A group's spec, or the layer's own where they differ."""
     if isinstance(spec, UniformTypeKVCacheSpecs):
-        return _is_latent(spec.kv_cache_specs[layer], layer)
-    return isinstance(spec, MLAAttentionSpec)
+        return spec.kv_cache_specs[layer]
+    return spec
+
+
+def _first_head(vllm_config: VllmConfig, total: int) -> int:
+    """Of this rank; with fewer heads than ranks, several have the same one."""
+    parallel = vllm_config.parallel_config
+    return parallel.rank * total // parallel.tensor_parallel_size
 
 
 def _layout(
-    tensor: torch.Tensor, group: int, layer: int, block_tokens: int, is_latent: bool
+    tensor: torch.Tensor,
+    group: int,
+    layer: int,
+    block_tokens: int,
+    spec: KVCacheSpec,
+    vllm_config: VllmConfig,
 ) -> baton.Layout:
     """A block is (head, token, K and V side by side), dense."""
     if tensor.device.type != "cpu":
@@ -105,24 +117,33 @@ def _layout(
             f"a KV cache of shape {shape} and strides {stride} has blocks that "
             "are not dense; layout LBHNC is needed"
         )
+    is_latent = isinstance(spec, MLAAttentionSpec)
     if is_latent and heads != 1:
         raise NotImplementedError(f"a latent KV cache with {heads} heads")
+    total = vllm_config.model_config.get_total_num_kv_heads()
+    first = _first_head(vllm_config, total)
+    if first + heads > total:  # a layer with heads of its own count
+        first, total = 0, heads
     return baton.Layout(
         group=group,
         layer=layer,
         kind=baton.Kind.LATENT if is_latent else baton.Kind.KV,
+        first_head=0 if is_latent else first,
         heads=0 if is_latent else heads,
+        model_heads=0 if is_latent else total,
         block_tokens=tokens,
         token_bytes=values * size,
-        head_major=1,
+        window_tokens=_window(spec) or 0,
         blocks=blocks,
-        stride=stride[0] * size,
-        block_bytes=heads * tokens * values * size,
+        block_stride=stride[0] * size,
     )
 
 
 def add_regions(
-    agent: baton.Agent, config: KVCacheConfig, caches: dict[str, torch.Tensor]
+    agent: baton.Agent,
+    vllm_config: VllmConfig,
+    config: KVCacheConfig,
+    caches: dict[str, torch.Tensor],
 ) -> None:
     """One region for each layer of each group. Layers of different groups may
     lie in the same memory.
@@ -134,9 +155,13 @@ def add_regions(
     for number, group in enumerate(config.kv_cache_groups):
         spec = group.kv_cache_spec
         for name in group.layer_names:
-            is_latent = _is_latent(spec, name)
             layout = _layout(
-                caches[name], number, len(regions), spec.block_size, is_latent
+                caches[name],
+                number,
+                len(regions),
+                spec.block_size,
+                _spec_of(spec, name),
+                vllm_config,
             )
             regions.append((caches[name], layout))
     for tensor, layout in sorted(regions, key=lambda region: region[0].data_ptr()):
