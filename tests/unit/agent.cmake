@@ -6,7 +6,7 @@ set(agent_pair ${PROJECT_SOURCE_DIR}/tests/support/agent_pair.c)
 # library; its header and its source are data that never changes.
 add_executable(old_host data/0.1/pull_example.c)
 target_include_directories(old_host BEFORE PRIVATE data/0.1/include)
-target_link_libraries(old_host PRIVATE baton)
+target_link_libraries(old_host PRIVATE baton_flags baton)
 add_test(NAME unit.old_host COMMAND old_host)
 set_tests_properties(unit.old_host PROPERTIES LABELS unit TIMEOUT 60)
 
@@ -14,13 +14,14 @@ foreach(module pull hold_stress region)
   baton_unit(test_${module} LIBS baton_static SOURCES ${agent_pair})
 endforeach()
 baton_unit(test_pull_groups LIBS baton_static)
-foreach(module pull hold_stress region sized pull_groups)
+foreach(module hold event plan card params reactor log_stderr sized)
+  baton_unit(test_${module} LIBS baton_static)
+endforeach()
+foreach(module old_host test_pull test_hold_stress test_region test_sized
+        test_pull_groups)
   if(BATON_SANITIZE)
-    set_property(TEST unit.test_${module} APPEND PROPERTY ENVIRONMENT
+    set_property(TEST unit.${module} APPEND PROPERTY ENVIRONMENT
         "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/agent/libfabric.supp"
         "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/agent/libfabric.tsan")
   endif()
-endforeach()
-foreach(module hold event plan card params reactor log_stderr sized)
-  baton_unit(test_${module} LIBS baton_static)
 endforeach()

@@ -1,10 +1,10 @@
 # Settings: the table in common/, the proxy's table, the example files.
 
 baton_unit(test_conf LIBS bt_common)
-baton_unit(test_config LIBS baton_proxy)
 
 # The example files are right, and the complete one is what the program prints.
 if(TARGET baton-proxy)
+  baton_unit(test_config LIBS baton_proxy)
   add_test(NAME conf.examples
       COMMAND bash ${PROJECT_SOURCE_DIR}/tests/lint/tables.sh
               $<TARGET_FILE:baton-proxy>)
