@@ -1,5 +1,5 @@
 /*
- * Nonces and proofs of a link's key, by OpenSSL.
+ * Nonces, proofs of a link's key, and seals, by OpenSSL.
  */
 #include "common/proof.h"
 
@@ -43,35 +43,70 @@ bool bt_nonce_take(struct bt_str text, char nonce[BT_NONCE_LEN + 1])
     return true;
 }
 
+bool bt_digest_make(struct bt_str text, char digest[BT_PROOF_LEN + 1])
+{
+    unsigned char bytes[EVP_MAX_MD_SIZE];
+    unsigned int count = 0;
+
+    if (EVP_Digest(text.ptr, text.len, bytes, &count, EVP_sha256(), NULL) !=
+            1 ||
+        count != BT_PROOF_LEN / 2) {
+        return false;
+    }
+    bt_str_hex(bytes, count, digest);
+    return true;
+}
+
+bool bt_seal_make(struct bt_str key, struct bt_str text,
+                  char seal[BT_PROOF_LEN + 1])
+{
+    unsigned char bytes[EVP_MAX_MD_SIZE];
+    unsigned int count = 0;
+
+    if (key.len == 0 || key.len > INT_MAX ||
+        HMAC(EVP_sha256(), key.ptr, (int)key.len,
+             (const unsigned char *)text.ptr, text.len, bytes,
+             &count) == NULL ||
+        count != BT_PROOF_LEN / 2) {
+        return false;
+    }
+    bt_str_hex(bytes, count, seal);
+    return true;
+}
+
+bool bt_seal_is_good(struct bt_str key, struct bt_str text, struct bt_str seal)
+{
+    char expected[BT_PROOF_LEN + 1];
+
+    return seal.len == BT_PROOF_LEN && bt_seal_make(key, text, expected) &&
+           CRYPTO_memcmp(expected, seal.ptr, seal.len) == 0;
+}
+
+/* What is sealed for a side; `text` has room for it. */
+static struct bt_str proven_text(const struct bt_nonces *nonces,
+                                 enum bt_proof_side side,
+                                 char text[SIDE_LEN + 2 * BT_NONCE_LEN])
+{
+    char *end = text;
+
+    bt_str_put(&end, side_word(side));
+    bt_str_put(&end, bt_str_span(nonces->agent, BT_NONCE_LEN));
+    bt_str_put(&end, bt_str_span(nonces->proxy, BT_NONCE_LEN));
+    return bt_str_span(text, (size_t)(end - text));
+}
+
 bool bt_proof_make(struct bt_str key, const struct bt_nonces *nonces,
                    enum bt_proof_side side, char proof[BT_PROOF_LEN + 1])
 {
     char text[SIDE_LEN + 2 * BT_NONCE_LEN];
-    char *end = text;
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned int digest_len = 0;
 
-    if (key.len == 0 || key.len > INT_MAX) {
-        return false;
-    }
-    bt_str_put(&end, side_word(side));
-    bt_str_put(&end, bt_str_span(nonces->agent, BT_NONCE_LEN));
-    bt_str_put(&end, bt_str_span(nonces->proxy, BT_NONCE_LEN));
-    if (HMAC(EVP_sha256(), key.ptr, (int)key.len, (const unsigned char *)text,
-             (size_t)(end - text), digest, &digest_len) == NULL ||
-        digest_len != BT_PROOF_LEN / 2) {
-        return false;
-    }
-    bt_str_hex(digest, digest_len, proof);
-    return true;
+    return bt_seal_make(key, proven_text(nonces, side, text), proof);
 }
 
 bool bt_proof_is_good(struct bt_str key, const struct bt_nonces *nonces,
                       enum bt_proof_side side, struct bt_str proof)
 {
-    char expected[BT_PROOF_LEN + 1];
+    char text[SIDE_LEN + 2 * BT_NONCE_LEN];
 
-    return proof.len == BT_PROOF_LEN &&
-           bt_proof_make(key, nonces, side, expected) &&
-           CRYPTO_memcmp(expected, proof.ptr, proof.len) == 0;
+    return bt_seal_is_good(key, proven_text(nonces, side, text), proof);
 }

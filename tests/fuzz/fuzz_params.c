@@ -38,6 +38,27 @@ static void check_bounds(const struct bta_params *params)
     require(sum != 1 || params->world > 0); /* all of it was touched */
 }
 
+/* What was read is written, and read again, the same. */
+static void check_again(const struct bta_params *params)
+{
+    struct bta_params back;
+    struct bt_buf text, again;
+
+    bt_buf_init(&text);
+    bt_buf_init(&again);
+    bt_buf_append(&text, BT_STR("{\"baton\":{"));
+    bta_params_write(params, &text);
+    bt_buf_append(&text, BT_STR("}}"));
+    require(bta_params_read(&back, bt_buf_str(&text), NULL) == BATON_OK);
+    bt_buf_append(&again, BT_STR("{\"baton\":{"));
+    bta_params_write(&back, &again);
+    bt_buf_append(&again, BT_STR("}}"));
+    require(bt_str_eq(bt_buf_str(&text), bt_buf_str(&again)));
+    bta_params_fini(&back);
+    bt_buf_fini(&text);
+    bt_buf_fini(&again);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const struct bt_str text = bt_str_span((const char *)data, size);
@@ -48,6 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(status == BATON_OK || status == BATON_ERR_MEMORY || why != NULL);
     if (status == BATON_OK) {
         check_bounds(&params);
+        check_again(&params);
     }
     bta_params_fini(&params);
     return 0;

@@ -38,6 +38,7 @@ struct fake_pull {
     baton_agent *source;
     uint32_t group[BLOCKS_MAX], from[BLOCKS_MAX], to[BLOCKS_MAX];
     size_t count;
+    uint64_t tokens; /* of the handoff */
 };
 
 struct baton_agent {
@@ -207,6 +208,8 @@ static bool read_params(const baton_pull_request *request, baton_agent *agent,
         engine != NULL && json_array_size(blocks) == request->group_count;
 
     pull->count = 0;
+    pull->tokens =
+        (uint64_t)json_integer_value(json_object_get(baton, "tokens"));
     for (uint32_t i = 0; fits && i < request->group_count; i++) {
         fits =
             read_group(json_array_get(blocks, i), &request->groups[i], i, pull);
@@ -227,6 +230,9 @@ baton_status baton_pull(baton_agent *agent, const baton_pull_request *request)
     }
     if (!read_params(request, agent, pull)) {
         return BATON_ERR_PARAMS;
+    }
+    if (pull->tokens != request->prompt->token_count) {
+        return BATON_ERR_PROMPT;
     }
     pull->is_live = true;
     pull->is_cancelled = false;

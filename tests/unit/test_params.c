@@ -160,6 +160,215 @@ static baton_status read_text(const char *json)
     "{\"baton\":{\"v\":1,\"handoff\":\"00000000000000000000000000000001\"," \
     "\"engine\":\"e\",\"slot\":0,\"tokens\":1,"
 
+/* --- the prompt and the seal --- */
+
+static const uint32_t words[] = {7, 8, 9};
+static const baton_bytes pictures[] = {{"ab", 2}, {"c", 1}};
+static const baton_bytes key = {"secret", 6};
+static const baton_prompt whole = {
+    .size = sizeof(whole),
+    .tokens = words,
+    .token_count = 3,
+    .items = pictures,
+    .item_count = 2,
+    .adapter = "lora",
+    .adapter_revision = "1",
+};
+
+static void write_bound(const baton_prompt *prompt, baton_bytes with)
+{
+    static const uint32_t ids[] = {3, 4, 9};
+    static const baton_blocks group = {ids, 3};
+    const baton_params params = {
+        .size = sizeof(params),
+        .infos = infos,
+        .info_count = 2,
+        .handoff = id,
+        .owner = OWNER,
+        .groups = &group,
+        .group_count = 1,
+        .tokens = 3,
+        .slot = 5,
+        .prompt = prompt,
+        .key = with,
+    };
+
+    ck_assert_int_eq(
+        baton_params_write(&params, text, sizeof(text) - 1, &length), BATON_OK);
+    text[length] = '\0';
+}
+
+static baton_status check(const char *json, const baton_prompt *prompt,
+                          baton_bytes with)
+{
+    baton_offer offer = {.size = sizeof(offer)};
+
+    return baton_params_read((baton_bytes){json, strlen(json)}, prompt, with,
+                             &offer);
+}
+
+START_TEST(bound_params_tell_what_they_offer)
+{
+    baton_offer offer = {.size = sizeof(offer)};
+
+    write_bound(&whole, key);
+    ck_assert_int_eq(
+        baton_params_read((baton_bytes){text, length}, &whole, key, &offer),
+        BATON_OK);
+    ck_assert_uint_eq(offer.handoff.lo, id.lo);
+    ck_assert_uint_eq(offer.owner, OWNER);
+    ck_assert_uint_eq(offer.tokens, 3);
+    /* Who has no key, or no prompt at hand, does not judge by it. */
+    ck_assert_int_eq(check(text, NULL, (baton_bytes){NULL, 0}), BATON_OK);
+}
+END_TEST
+
+START_TEST(params_of_any_other_prompt_are_told_apart)
+{
+    static const uint32_t other_words[] = {7, 8, 10};
+    static const baton_bytes joined[] = {{"abc", 3}};
+    static const baton_bytes moved[] = {{"a", 1}, {"bc", 2}};
+    baton_prompt others[8];
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(others); i++) {
+        others[i] = whole;
+    }
+    others[0].tokens = other_words;
+    others[1].token_count = 2;
+    others[2].items = joined;
+    others[2].item_count = 1;
+    others[3].items = moved;
+    others[4].item_count = 0;
+    others[5].adapter = NULL;
+    others[6].adapter_revision = "2";
+    others[7].adapter = "lor";
+    others[7].adapter_revision = "a1";
+    write_bound(&whole, (baton_bytes){NULL, 0});
+    for (size_t i = 0; i < BT_ARRAY_LEN(others); i++) {
+        ck_assert_int_eq(check(text, &others[i], (baton_bytes){NULL, 0}),
+                         BATON_ERR_PROMPT);
+    }
+    ck_assert_int_eq(check(text, &whole, (baton_bytes){NULL, 0}), BATON_OK);
+    /* Params that say nothing of their prompt are of none that is asked for. */
+    write_bound(NULL, (baton_bytes){NULL, 0});
+    ck_assert_int_eq(check(text, &whole, (baton_bytes){NULL, 0}),
+                     BATON_ERR_PROMPT);
+}
+END_TEST
+
+START_TEST(the_seal_stands_for_every_member)
+{
+    static const char *const edits[][2] = {
+        {"0123456789abcdef", "0123456789abcdee"},
+        {"000000000000b007", "000000000000b008"},
+        {"\"engine\":\"e\"", "\"engine\":\"f\""},
+        {"\"b0\"", "\"b9\""},
+        {"\"slot\":5", "\"slot\":6"},
+        {"\"tokens\":3", "\"tokens\":4"},
+        {"\"3-4,9\"", "\"3-4,8\""},
+        {"\"prompt\":\"", "\"no\":\""},
+        {"\"seal\":\"", "\"no\":\""},
+    };
+    char edited[sizeof(text) + 64];
+
+    write_bound(&whole, key);
+    for (size_t i = 0; i < BT_ARRAY_LEN(edits); i++) {
+        const char *const at = strstr(text, edits[i][0]);
+        ck_assert_ptr_nonnull(at);
+        (void)snprintf(edited, sizeof(edited), "%.*s%s%s", (int)(at - text),
+                       text, edits[i][1], at + strlen(edits[i][0]));
+        ck_assert_int_eq(check(edited, NULL, key), BATON_ERR_SEAL);
+    }
+    ck_assert_int_eq(check(text, NULL, (baton_bytes){"Secret", 6}),
+                     BATON_ERR_SEAL);
+    ck_assert_int_eq(check(text, NULL, key), BATON_OK);
+    write_bound(&whole, (baton_bytes){NULL, 0});
+    ck_assert_int_eq(check(text, &whole, key), BATON_ERR_SEAL);
+}
+END_TEST
+
+/* Hosts read the params as JSON and print them their own way. */
+START_TEST(another_spelling_is_sealed_too)
+{
+    static char spaced[2 * sizeof(text)];
+    size_t at = 0;
+
+    write_bound(&whole, key);
+    for (size_t i = 0; i < length; i++) {
+        spaced[at++] = text[i];
+        if (text[i] == ':' || text[i] == '{' || text[i] == '[') {
+            spaced[at++] = ' ';
+        }
+    }
+    spaced[at] = '\0';
+    ck_assert_uint_gt(at, length);
+    ck_assert_int_eq(check(spaced, &whole, key), BATON_OK);
+}
+END_TEST
+
+START_TEST(a_malformed_prompt_is_an_argument)
+{
+    baton_prompt bad = whole;
+
+    write_bound(&whole, key);
+    bad.tokens = NULL;
+    ck_assert_int_eq(check(text, &bad, key), BATON_ERR_ARGUMENT);
+    bad = whole;
+    bad.items = NULL;
+    ck_assert_int_eq(check(text, &bad, key), BATON_ERR_ARGUMENT);
+    bad = whole;
+    bad.size = 0;
+    ck_assert_int_eq(check(text, &bad, key), BATON_ERR_ARGUMENT);
+    ck_assert_int_eq(check("{}", &whole, key), BATON_ERR_PARAMS);
+    ck_assert_int_eq(check(text, &whole, (baton_bytes){NULL, 6}),
+                     BATON_ERR_ARGUMENT);
+}
+END_TEST
+
+/* An agent with a key reads nothing that an engine of the key did not offer. */
+START_TEST(a_pull_is_of_sealed_params_and_the_prompt)
+{
+    static char memory[64];
+    const baton_layout layout = {.size = sizeof(layout),
+                                 .kind = BATON_KIND_LATENT,
+                                 .block_tokens = 1,
+                                 .token_bytes = 8,
+                                 .blocks = 8};
+    const baton_region region = {.size = sizeof(region),
+                                 .base = memory,
+                                 .length = sizeof(memory),
+                                 .layout = &layout};
+    const uint32_t ids[] = {0, 1, 2};
+    const baton_blocks group = {ids, 3};
+    baton_prompt other = whole;
+    baton_pull_request request = {.size = sizeof(request),
+                                  .handoff = id,
+                                  .groups = &group,
+                                  .group_count = 1,
+                                  .tag = 1};
+    baton_options options = baton_options_preset();
+    baton_agent *agent;
+
+    options.engine = "d";
+    options.provider = "cma";
+    options.key = key;
+    ck_assert_int_eq(baton_agent_open(&options, &agent), BATON_OK);
+    ck_assert_int_eq(baton_region_add(agent, &region, NULL), BATON_OK);
+    ck_assert_int_eq(baton_agent_start(agent), BATON_OK);
+    write_bound(&whole, (baton_bytes){NULL, 0});
+    request.params = (baton_bytes){text, length};
+    ck_assert_int_eq(baton_pull(agent, &request), BATON_ERR_SEAL);
+    write_bound(&whole, key);
+    request.params.length = length;
+    other.adapter_revision = "2";
+    request.prompt = &other;
+    ck_assert_int_eq(baton_pull(agent, &request), BATON_ERR_PROMPT);
+    request.prompt = &whole;
+    ck_assert_int_eq(baton_pull(agent, &request), BATON_OK);
+    baton_agent_close(agent);
+}
+END_TEST
+
 START_TEST(members_beside_ours_are_ignored)
 {
     ck_assert_int_eq(read_text(HEAD "\"boots\":[\"1\"],\"groups\":[\"0-5\"],"
@@ -189,6 +398,9 @@ START_TEST(each_damaged_text_is_refused)
         HEAD "\"boots\":[\"1\"],\"groups\":[\"0-4194304\"]}}",
         HEAD "\"boots\":[\"1\"],\"groups\":[\"0-4194303\",\"1\"]}}",
         HEAD "\"boots\":[\"1\"],\"groups\":[7]}}",
+        HEAD "\"boots\":[\"1\"],\"groups\":[],\"prompt\":\"12\"}}",
+        HEAD "\"boots\":[\"1\"],\"groups\":[],\"prompt\":\"\"}}",
+        HEAD "\"boots\":[\"1\"],\"groups\":[],\"seal\":7}}",
         HEAD "\"boots\":[\"1\"],\"groups\":\"7\"}}",
         HEAD "\"boots\":[],\"groups\":[\"7\"]}}",
         HEAD "\"boots\":[1],\"groups\":[\"7\"]}}",
@@ -236,10 +448,12 @@ START_TEST(ids_are_32_hex_digits)
 }
 END_TEST
 
-HARNESS_MAIN_WITH("params", setup, NULL, block_lists_travel_as_runs,
-                  what_is_written_is_read_back,
-                  a_small_buffer_gives_the_length_needed,
-                  infos_of_another_order_or_engine_are_refused,
-                  wrong_counts_of_digests_are_refused,
-                  members_beside_ours_are_ignored, each_damaged_text_is_refused,
-                  ids_are_32_hex_digits)
+HARNESS_MAIN_WITH(
+    "params", setup, NULL, block_lists_travel_as_runs,
+    what_is_written_is_read_back, a_small_buffer_gives_the_length_needed,
+    infos_of_another_order_or_engine_are_refused,
+    wrong_counts_of_digests_are_refused, bound_params_tell_what_they_offer,
+    params_of_any_other_prompt_are_told_apart, the_seal_stands_for_every_member,
+    another_spelling_is_sealed_too, a_malformed_prompt_is_an_argument,
+    a_pull_is_of_sealed_params_and_the_prompt, members_beside_ours_are_ignored,
+    each_damaged_text_is_refused, ids_are_32_hex_digits)

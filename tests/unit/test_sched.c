@@ -237,7 +237,6 @@ static void start_decode(size_t count, size_t words, const struct sink *p,
 
     ask.handoff = SEQ_TAKES;
     ask.id = ID;
-    ask.params_tokens = count;
     ask.params = bt_buf_str(&p->params);
     submit(&world.d, &ask, sink);
 }
@@ -605,7 +604,6 @@ START_TEST(does_not_read_a_handoff_of_another_length)
     prefill_as(8, ID, &p);
     ask.handoff = SEQ_TAKES;
     ask.id = ID;
-    ask.params_tokens = 8;
     ask.params = bt_buf_str(&p.params);
     submit(&world.d, &ask, &d);
     run_until_over(&d);

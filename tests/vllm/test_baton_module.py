@@ -4,6 +4,7 @@ it hand blocks over."""
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import pathlib
 import select
@@ -11,6 +12,7 @@ import subprocess
 
 import pytest
 from cluster import BUILD, ROOT
+from sealing import seal
 
 os.environ.setdefault("BATON_LIBRARY", str(BUILD / "agent/libbaton.so"))
 
@@ -24,7 +26,9 @@ STRUCTS = {
     "baton_layout": baton.Layout,
     "baton_region": baton.Region,
     "baton_progress": baton.Progress,
+    "baton_prompt": baton.Prompt,
     "baton_params": baton.Params,
+    "baton_offer": baton.Offer,
     "baton_event": baton.Event,
     "baton_stats": baton.Stats,
     "baton_pull_request": baton.PullRequest,
@@ -135,11 +139,33 @@ def sides() -> object:
 HANDOFF = baton.Id.parse("0123456789abcdef0123456789abcdef")
 
 
+PROMPT = baton.Prompt.of(range(30), [b"picture"], "lora")
+
+
+def test_params_are_bound_to_prompt_and_key(sides: tuple[Side, Side]) -> None:
+    info = [sides[0].agent.info()]
+    text = baton.params_write(info, HANDOFF, 5, 7, [[3, 4]], PROMPT, b"key")
+    inner = json.loads(text)["baton"]
+    assert inner["seal"] == seal(inner, b"key")
+    printed = json.dumps({"baton": inner}, indent=1).encode()
+    offer = baton.params_read(printed, PROMPT, b"key")
+    assert (str(offer.handoff), offer.owner, offer.tokens) == (str(HANDOFF), 7, 30)
+    for prompt, key, status in (
+        (baton.Prompt.of(range(30), [b"picture"]), b"key", baton.Status.ERR_PROMPT),
+        (baton.Prompt.of([*range(29), 9], [b"picture"], "lora"), b"key",
+         baton.Status.ERR_PROMPT),
+        (PROMPT, b"yek", baton.Status.ERR_SEAL),
+    ):  # fmt: skip
+        with pytest.raises(baton.BatonError) as caught:
+            baton.params_read(text, prompt, key)
+        assert caught.value.status == status
+
+
 def test_blocks_are_handed_over(sides: tuple[Side, Side]) -> None:
     p, d = sides
     p.memory[3 * 4096 : 5 * 4096] = b"x" * 4096 + b"y" * 4096
     p.agent.hold_open(HANDOFF, 5, 0)
-    params = baton.params_write([p.agent.info()], HANDOFF, 5, 0, [[3, 4]], 30)
+    params = baton.params_write([p.agent.info()], HANDOFF, 5, 0, [[3, 4]], PROMPT)
     p.agent.hold_ready(HANDOFF, [[3, 4]], 30, 20000)
     d.agent.pull(HANDOFF, params, [[7, 9]], 0, 1)
     event = d.event()
@@ -156,7 +182,8 @@ def test_blocks_are_handed_over(sides: tuple[Side, Side]) -> None:
 def test_reused_blocks_are_no_proof(sides: tuple[Side, Side]) -> None:
     p, d = sides
     p.agent.hold_open(HANDOFF, 5, 0)
-    params = baton.params_write([p.agent.info()], HANDOFF, 5, 0, [[3]], 16)
+    prompt = baton.Prompt.of(range(16))
+    params = baton.params_write([p.agent.info()], HANDOFF, 5, 0, [[3]], prompt)
     p.agent.hold_ready(HANDOFF, [[3]], 16, 20000)
     p.agent.blocks_reused(0, [2, 3])
     assert p.event().reason == baton.Reason.BROKEN

@@ -18,8 +18,8 @@ from typing import Any
 import cluster
 import httpx
 import pytest
-from baton_vllm.params import PROMPT_KEY, SEAL_KEY, seal
 from conftest import PairMaker, Truth
+from sealing import seal
 
 LEASE_S = 4 * cluster.PATIENCE
 TIMEOUT_S = 3 * cluster.PATIENCE
@@ -360,7 +360,7 @@ def test_params_with_nonsense_inside(
         prompt = cluster.tokens(300, rng)
         params = hand_over(pair, prompt)
         params["baton"].update(change)
-        params[SEAL_KEY] = seal(params["baton"], params[PROMPT_KEY], key)
+        params["baton"]["seal"] = seal(params["baton"], key)
         answer = take_over(pair, prompt, params)
         if answer.status_code == 200:
             want = cluster.text_of(cluster.complete(alone.url, prompt))

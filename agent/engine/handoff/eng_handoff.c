@@ -48,6 +48,7 @@ struct eng_handoff {
     void *owner;
     uint32_t lease_ms;
     bool has_checksum;
+    baton_bytes key; /* the host's */
     uint32_t tp;
     uint32_t group_count;
     struct rank *ranks;
@@ -236,6 +237,7 @@ static bool make_ready(struct hold *hold, uint64_t *digests)
 }
 
 static enum bt_status write_params(const struct hold *hold,
+                                   const baton_prompt *prompt,
                                    const uint64_t *digests,
                                    struct bt_buf *params)
 {
@@ -254,6 +256,8 @@ static enum bt_status write_params(const struct hold *hold,
         .digest_count =
             digests == NULL ? 0 : (size_t)handoff->tp * hold->block_count,
         .slot = hold->slot,
+        .prompt = prompt,
+        .key = handoff->key,
     };
     size_t length = PARAMS_FIRST;
     baton_status status;
@@ -284,7 +288,7 @@ static enum bt_status write_params(const struct hold *hold,
 }
 
 enum bt_status hold_offer(struct hold **hold, const baton_blocks *groups,
-                          uint64_t tokens, struct bt_buf *params)
+                          const baton_prompt *prompt, struct bt_buf *params)
 {
     struct hold *const self = *hold;
     struct eng_handoff *const handoff = self->handoff;
@@ -292,7 +296,7 @@ enum bt_status hold_offer(struct hold **hold, const baton_blocks *groups,
     uint64_t *digests = NULL;
 
     *hold = NULL;
-    if (!keep_blocks(self, groups, tokens)) {
+    if (!keep_blocks(self, groups, prompt->token_count)) {
         hold_break(&(struct hold *){self});
         return BT_ERR_NOMEM;
     }
@@ -308,7 +312,7 @@ enum bt_status hold_offer(struct hold **hold, const baton_blocks *groups,
     handoff->counts.holds_open--;
     handoff->counts.holds_ready++;
     if (make_ready(self, digests)) {
-        status = write_params(self, digests, params);
+        status = write_params(self, prompt, digests, params);
         if (status != BT_OK) {
             break_ranks(self, 0, handoff->tp);
         }
@@ -466,6 +470,7 @@ enum bt_status pull_start(struct eng_handoff *handoff,
         .group_count = handoff->group_count,
         .have_tokens = ask->have_tokens,
         .tag = ++handoff->next_tag,
+        .prompt = ask->prompt,
     };
     void (*const on_done)(struct pull *) = pull->on_done;
 
@@ -481,8 +486,11 @@ enum bt_status pull_start(struct eng_handoff *handoff,
         bt_log(BT_LOG_WARN, OBJECT, "rank %" PRIu32 " cannot pull: %s", i,
                baton_status_text(status));
         pull->failed = true;
-        pull->reason = status == BATON_ERR_PARAMS ? BATON_REASON_MISMATCH
-                                                  : BATON_REASON_NONE;
+        pull->reason = status == BATON_ERR_PARAMS ||
+                               status == BATON_ERR_PROMPT ||
+                               status == BATON_ERR_SEAL
+                           ? BATON_REASON_MISMATCH
+                           : BATON_REASON_NONE;
         break;
     }
     if (pull->pending == 0) {
@@ -654,6 +662,7 @@ enum bt_status handoff_open(const struct handoff_options *options,
     handoff->tp = options->tp;
     handoff->group_count = kv_model(options->kv)->group_count;
     handoff->has_checksum = agent.checksum != 0;
+    handoff->key = agent.key;
     handoff->lease_ms = options->lease_ms == 0 && agent.proxy_count == 0
                             ? LEASE_ALONE
                             : options->lease_ms;

@@ -71,6 +71,7 @@ struct pull_ask {
     struct bt_str params;
     const baton_blocks *groups; /* of the tokens behind have_tokens */
     uint64_t have_tokens;
+    const baton_prompt *prompt;
 };
 
 /*
@@ -101,16 +102,16 @@ void handoff_stats(struct eng_handoff *handoff, uint32_t rank,
 BT_MUST_CHECK enum bt_status hold_open(struct eng_handoff *handoff, baton_id id,
                                        uint64_t owner, struct hold **hold_p);
 /*
- * The blocks of `tokens` tokens are written; `groups` has those of each group
+ * The blocks of the prompt are written; `groups` has those of each group
  * of the model, of a window only what is seen of it. Appends the params for D
- * to
- * `params`; the hold then keeps the blocks until every rank reported RELEASED
- * and frees itself. On failure it is gone, or ends by itself likewise, and
- * nothing may be offered. *hold is nulled either way.
+ * to `params`; the hold then keeps the blocks until every rank reported
+ * RELEASED and frees itself. On failure it is gone, or ends by itself likewise,
+ * and nothing may be offered. *hold is nulled either way.
  */
 BT_MUST_CHECK enum bt_status hold_offer(struct hold **hold,
                                         const baton_blocks *groups,
-                                        uint64_t tokens, struct bt_buf *params);
+                                        const baton_prompt *prompt,
+                                        struct bt_buf *params);
 /* Preempted or aborted before it was offered. NULL is fine. */
 void hold_break(struct hold **hold);
 

@@ -58,7 +58,6 @@ struct seq {
     enum seq_handoff handoff;
     baton_id id;
     uint64_t owner_boot;
-    uint64_t params_tokens;
     struct hold *hold; /* open one, SEQ_GIVES */
     struct bt_buf params;
     struct pull pull;
@@ -227,13 +226,24 @@ static void do_hold_faults(struct sched *sched)
     }
 }
 
+/* What the KV is of. */
+static baton_prompt prompt_of(const struct seq *seq)
+{
+    return (baton_prompt){
+        .size = sizeof(baton_prompt),
+        .tokens = seq->tokens,
+        .token_count = seq->prompt,
+    };
+}
+
 static void offer(struct seq *seq)
 {
+    const baton_prompt prompt = prompt_of(seq);
     baton_blocks lists[MODEL_GROUPS_MAX];
 
     context_lists(&seq->context, 0, seq->prompt, lists);
     bt_buf_clear(&seq->params);
-    if (hold_offer(&seq->hold, lists, seq->prompt, &seq->params) != BT_OK) {
+    if (hold_offer(&seq->hold, lists, &prompt, &seq->params) != BT_OK) {
         bt_buf_clear(&seq->params);
         return;
     }
@@ -306,20 +316,21 @@ static void on_pull_done(struct pull *pull)
 static void start_pull(struct seq *seq)
 {
     struct sched *const sched = seq->sched;
+    const baton_prompt prompt = prompt_of(seq);
     baton_blocks lists[MODEL_GROUPS_MAX];
     const struct pull_ask ask = {
         .handoff = seq->id,
         .params = bt_buf_str(&seq->params),
         .groups = lists,
         .have_tokens = seq->context.computed,
+        .prompt = &prompt,
     };
     uint64_t hang_ms = 0;
 
     context_lists(&seq->context, ask.have_tokens, seq->length, lists);
     seq->state = SEQ_PULLING;
     seq->pull.on_done = on_pull_done;
-    /* A handoff of another length is not this prompt's: it is not read. */
-    if (sched->handoff == NULL || seq->params_tokens != seq->prompt ||
+    if (sched->handoff == NULL ||
         pull_start(sched->handoff, &ask, &seq->pull) != BT_OK) {
         load_failed(seq);
         return;
@@ -694,7 +705,6 @@ static struct seq *new_seq(struct sched *sched, const struct seq_ask *ask)
     seq->handoff = ask->handoff;
     seq->id = ask->id;
     seq->owner_boot = ask->owner_boot;
-    seq->params_tokens = ask->params_tokens;
     bt_timer_init(&seq->delay, sched->options.loop, on_delay);
     bt_buf_append(&seq->params, ask->params);
     seq->histories = calloc(ask->token_count, sizeof(*seq->histories));

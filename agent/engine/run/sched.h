@@ -61,10 +61,9 @@ struct seq_ask {
     bool ignore_eos;
     uint32_t choice;
     enum seq_handoff handoff;
-    baton_id id;            /* of the handoff */
-    uint64_t owner_boot;    /* SEQ_GIVES: of the proxy */
-    uint64_t params_tokens; /* SEQ_TAKES: tokens that the handoff has */
-    struct bt_str params;   /* SEQ_TAKES: as received; copied */
+    baton_id id;          /* of the handoff */
+    uint64_t owner_boot;  /* SEQ_GIVES: of the proxy */
+    struct bt_str params; /* SEQ_TAKES: as received; copied */
 };
 
 struct seq_result {

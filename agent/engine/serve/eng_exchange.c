@@ -400,7 +400,6 @@ static enum bt_status submit(struct eng_exchange *exchange, uint32_t index)
         ask.handoff = request->handoff.kind;
         ask.id = request->handoff.id;
         ask.owner_boot = request->handoff.owner_boot;
-        ask.params_tokens = request->handoff.tokens;
         ask.params = request->handoff.params;
     }
     ask.tokens = tokens_for(request, index);

@@ -445,7 +445,6 @@ static bool read_takes(struct eng_reader *reader, const json_t *baton)
         return refuse(reader, "kv_transfer_params.baton.tokens must be a "
                               "positive integer");
     }
-    handoff->tokens = (uint64_t)json_integer_value(tokens);
     if (!bt_json_find(reader->body, BT_STR("kv_transfer_params"), &params)) {
         return refuse(reader, "kv_transfer_params cannot be found");
     }

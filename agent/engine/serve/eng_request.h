@@ -32,7 +32,6 @@ struct request_handoff {
     bool is_stock; /* another connector's shape: nothing is moved */
     baton_id id;
     uint64_t owner_boot;
-    uint64_t tokens;      /* SEQ_TAKES: of the handoff */
     struct bt_str params; /* SEQ_TAKES: as received, inside the body */
 };
 

@@ -69,11 +69,20 @@ baton_status baton_hold_release(baton_agent *agent, baton_id handoff);
 /* P: before blocks are overwritten: breaks each READY hold with one of them. */
 baton_status baton_blocks_reused(baton_agent *agent, uint32_t group,
                                  const uint32_t *ids, size_t count);
-/* P: kv_transfer_params for D; needs no agent. *length_p also on ERR_SPACE. */
+/* P: kv_transfer_params for D; needs no agent. They carry a digest of the
+ * prompt and, with a key, a seal over all of it. *length_p also on ERR_SPACE.
+ */
 baton_status baton_params_write(const baton_params *params, char *text,
                                 size_t cap, size_t *length_p);
-/* D: starts a pull; exactly one of PULLED and PULL_FAILED follows, and until
- * then the blocks belong to the agent. Nothing wanted: PULLED at once. */
+/* D: what params (a text) say; needs no agent. ERR_PARAMS: malformed;
+ * ERR_PROMPT: not of `prompt` (NULL: any); ERR_SEAL: not sealed with `key`
+ * (empty: any). */
+baton_status baton_params_read(baton_bytes text, const baton_prompt *prompt,
+                               baton_bytes key, baton_offer *offer_p);
+/* D: starts a pull; params must be of the prompt, and sealed where the agent
+ * has a key (ERR_PARAMS, ERR_PROMPT, ERR_SEAL). Exactly one of PULLED and
+ * PULL_FAILED follows, and until then the blocks belong to the agent. Nothing
+ * wanted: PULLED at once. */
 baton_status baton_pull(baton_agent *agent, const baton_pull_request *request);
 /* D: gives a pull up; PULL_FAILED(cancelled) once no read can write. */
 baton_status baton_cancel(baton_agent *agent, uint64_t tag);

@@ -17,19 +17,21 @@
 
 #define BATON_API_VERSION 1
 /* name, value, text */
-#define BATON_STATUS_MAP(X)                                          \
-    X(BATON_OK, 0, "ok")                                             \
-    X(BATON_ERR_ARGUMENT, -1, "an argument is out of its range")     \
-    X(BATON_ERR_MEMORY, -2, "out of memory")                         \
-    X(BATON_ERR_SYSTEM, -3, "a system call failed")                  \
-    X(BATON_ERR_FABRIC, -4, "no usable fabric provider")             \
-    X(BATON_ERR_BUSY, -5, "a limit is met; try later or do without") \
-    X(BATON_ERR_STATE, -6, "not allowed in this state")              \
-    X(BATON_ERR_UNKNOWN, -7, "no such handoff, tag or peer")         \
-    X(BATON_ERR_EXISTS, -8, "the handoff, tag or slot is in use")    \
-    X(BATON_ERR_PARAMS, -9, "the params or info text is malformed")  \
-    X(BATON_ERR_SPACE, -10, "the output buffer is too small")        \
-    X(BATON_ERR_UNSUPPORTED, -11, "not supported by this build or device")
+#define BATON_STATUS_MAP(X)                                                \
+    X(BATON_OK, 0, "ok")                                                   \
+    X(BATON_ERR_ARGUMENT, -1, "an argument is out of its range")           \
+    X(BATON_ERR_MEMORY, -2, "out of memory")                               \
+    X(BATON_ERR_SYSTEM, -3, "a system call failed")                        \
+    X(BATON_ERR_FABRIC, -4, "no usable fabric provider")                   \
+    X(BATON_ERR_BUSY, -5, "a limit is met; try later or do without")       \
+    X(BATON_ERR_STATE, -6, "not allowed in this state")                    \
+    X(BATON_ERR_UNKNOWN, -7, "no such handoff, tag or peer")               \
+    X(BATON_ERR_EXISTS, -8, "the handoff, tag or slot is in use")          \
+    X(BATON_ERR_PARAMS, -9, "the params or info text is malformed")        \
+    X(BATON_ERR_SPACE, -10, "the output buffer is too small")              \
+    X(BATON_ERR_UNSUPPORTED, -11, "not supported by this build or device") \
+    X(BATON_ERR_PROMPT, -12, "the params are of another prompt")           \
+    X(BATON_ERR_SEAL, -13, "the params are not sealed with this key")
 typedef enum baton_status {
 #define BATON_STATUS_ENUM(name, value, text) name = value,
     BATON_STATUS_MAP(BATON_STATUS_ENUM)
@@ -164,6 +166,16 @@ typedef struct baton_progress {
     uint32_t flags;      /* 0 */
 } baton_progress;
 
+/* All that decides the KV of a prompt but for the engine itself. */
+typedef struct baton_prompt {
+    size_t size;
+    const uint32_t *tokens;
+    size_t token_count;
+    const baton_bytes *items; /* names of images and the like, in order */
+    size_t item_count;
+    const char *adapter, *adapter_revision; /* NULL: none, not known */
+} baton_prompt;
+
 /* P: what kv_transfer_params say. */
 typedef struct baton_params {
     size_t size;
@@ -177,8 +189,17 @@ typedef struct baton_params {
     const uint64_t *digests; /* by rank, or NULL */
     size_t digest_count;
     uint32_t slot;
-    uint32_t flags; /* 0 */
+    uint32_t flags;             /* 0 */
+    const baton_prompt *prompt; /* that they are of; NULL: not said */
+    baton_bytes key;            /* of the engines; empty: no seal */
 } baton_params;
+
+/* D: what params turned out to say. */
+typedef struct baton_offer {
+    size_t size;
+    baton_id handoff;
+    uint64_t owner, tokens;
+} baton_offer;
 
 /* D: what to read, and where to. */
 typedef struct baton_pull_request {
@@ -190,6 +211,7 @@ typedef struct baton_pull_request {
     uint64_t have_tokens; /* prefix that D has already, whole blocks of D */
     uint64_t tag;         /* the host's name of this pull, unique while live */
     void *event; /* of a device, when the blocks are free; host memory: NULL */
+    const baton_prompt *prompt; /* NULL: compared by baton_params_read */
 } baton_pull_request;
 
 typedef enum baton_event_type {

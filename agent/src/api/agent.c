@@ -398,6 +398,7 @@ static baton_status modules_make(struct baton_agent *agent)
         .events = &agent->events,
         .regions = &agent->regions,
         .own = &agent->card,
+        .key = bt_str_span(options->key.data, options->key.length),
         .log = agent->log,
         .max_handoffs = options->max_handoffs,
         .timeout_ms = options->pull_timeout_ms,

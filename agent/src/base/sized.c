@@ -16,8 +16,10 @@ ENDS_WITH(baton_options, log_arg);
 ENDS_WITH(baton_layout, head_stride);
 ENDS_WITH(baton_region, device);
 ENDS_WITH(baton_progress, flags);
-ENDS_WITH(baton_params, flags);
-ENDS_WITH(baton_pull_request, event);
+ENDS_WITH(baton_prompt, adapter_revision);
+ENDS_WITH(baton_params, key);
+ENDS_WITH(baton_offer, tokens);
+ENDS_WITH(baton_pull_request, prompt);
 ENDS_WITH(baton_event, provider);
 ENDS_WITH(baton_stats, boot);
 

@@ -3,9 +3,12 @@
  *
  *     {"do_remote_prefill":true,"do_remote_decode":false,"baton":{"v":1,
  *      "handoff":…,"proxy":…,"engine":…,"boots":[…],"slot":…,"tokens":…,
- *      "groups":["10-73,80"],"digests":[["…"]]}}
+ *      "groups":["10-73,80"],"digests":[["…"]],"prompt":…,"seal":…}}
  *
  * "proxy" is the boot of the handoff's owner, absent where there is none.
+ * "prompt" is 32 hex digits of a SHA-256 over the tokens, items and adapter;
+ * "seal" an HMAC-SHA256 over the text of the members before it, as they are
+ * written here: hosts may print them in another way on their way to D.
  *
  * Members beside these are ignored.
  */
@@ -28,13 +31,21 @@ struct bta_params {
     uint64_t tokens;
     baton_blocks groups[BTA_GROUPS_MAX];
     size_t group_count;
-    uint64_t *digests; /* NULL: none; block_count by rank, all ranks */
+    const uint64_t *digests; /* NULL: none; block_count by rank, all ranks */
     size_t block_count;
+    struct bt_str prompt; /* hex of its digest; empty: not said */
+    struct bt_str seal;   /* hex; empty: none */
 };
 
 /* `params` is to be finished in every case. ERR_PARAMS, ERR_MEMORY. */
 baton_status bta_params_read(struct bta_params *params, struct bt_str text,
                              const char **why_p);
+/* Read, are they of this prompt (NULL: any) and sealed with this key (empty:
+ * any)? ERR_PROMPT, ERR_SEAL, ERR_ARGUMENT for the prompt, ERR_MEMORY. */
+baton_status bta_params_check(const struct bta_params *params,
+                              const baton_prompt *prompt, struct bt_str key);
+/* The members of "baton" but the seal, as they are sealed. */
+void bta_params_write(const struct bta_params *params, struct bt_buf *out);
 void bta_params_fini(struct bta_params *params);
 
 #endif

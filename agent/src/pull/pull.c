@@ -761,7 +761,8 @@ static baton_status read_params(struct bta_pull *pull,
     }
     return bta_id_eq(pull->params.handoff, request->handoff) &&
                    pull->params.group_count == request->group_count
-               ? BATON_OK
+               ? bta_params_check(&pull->params, request->prompt,
+                                  pull->pulls->options.key)
                : BATON_ERR_PARAMS;
 }
 

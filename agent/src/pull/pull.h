@@ -40,6 +40,7 @@ struct bta_pulls_options {
     struct bta_peers *peers;
     const struct bta_regions *regions;
     const struct bta_card *own;
+    struct bt_str key; /* that params are sealed with; empty: none */
     struct bta_log log;
     uint32_t max_handoffs;
     uint32_t timeout_ms, drain_ms;

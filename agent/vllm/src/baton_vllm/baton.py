@@ -45,6 +45,8 @@ class Status(enum.IntEnum):
     ERR_PARAMS = -9
     ERR_SPACE = -10
     ERR_UNSUPPORTED = -11
+    ERR_PROMPT = -12
+    ERR_SEAL = -13
 
 
 class Role(enum.IntEnum):
@@ -190,6 +192,35 @@ class Progress(Structure):
     ]
 
 
+class Prompt(Structure):
+    """What decides a prompt's KV. Its memory lives as long as it does."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("tokens", POINTER(c_uint32)),
+        ("token_count", c_size_t),
+        ("items", POINTER(Bytes)),
+        ("item_count", c_size_t),
+        ("adapter", c_char_p),
+        ("adapter_revision", c_char_p),
+    ]
+
+    @classmethod
+    def of(
+        cls, tokens: Sequence[int], items: Sequence[bytes] = (), adapter: str = ""
+    ) -> Prompt:
+        return cls(
+            size=sizeof(cls),
+            tokens=(c_uint32 * max(1, len(tokens)))(*tokens),
+            token_count=len(tokens),
+            items=(Bytes * max(1, len(items)))(
+                *(Bytes(item, len(item)) for item in items)
+            ),
+            item_count=len(items),
+            adapter=adapter.encode(),
+        )
+
+
 class Params(Structure):
     _fields_ = [
         ("size", c_size_t),
@@ -204,6 +235,17 @@ class Params(Structure):
         ("digest_count", c_size_t),
         ("slot", c_uint32),
         ("flags", c_uint32),
+        ("prompt", POINTER(Prompt)),
+        ("key", Bytes),
+    ]
+
+
+class Offer(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("handoff", Id),
+        ("owner", c_uint64),
+        ("tokens", c_uint64),
     ]
 
 
@@ -263,6 +305,7 @@ class PullRequest(Structure):
         ("have_tokens", c_uint64),
         ("tag", c_uint64),
         ("event", c_void_p),
+        ("prompt", POINTER(Prompt)),
     ]
 
 
@@ -309,6 +352,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "baton_params_write": (
         c_int,
         [POINTER(Params), c_char_p, c_size_t, POINTER(c_size_t)],
+    ),
+    "baton_params_read": (
+        c_int,
+        [Bytes, POINTER(Prompt), Bytes, POINTER(Offer)],
     ),
     "baton_pull": (c_int, [c_void_p, POINTER(PullRequest)]),
     "baton_cancel": (c_int, [c_void_p, c_uint64]),
@@ -387,7 +434,8 @@ def params_write(
     slot: int,
     owner: int,
     groups: BlockLists,
-    tokens: int,
+    prompt: Prompt,
+    key: bytes = b"",
 ) -> bytes:
     """The kv_transfer_params for D, from the infos of all ranks in order."""
     params = Params(
@@ -398,8 +446,10 @@ def params_write(
         owner=owner,
         groups=_block_lists(groups),
         group_count=len(groups),
-        tokens=tokens,
+        tokens=prompt.token_count,
         slot=slot,
+        prompt=ctypes.pointer(prompt),
+        key=Bytes(key, len(key)),
     )
 
     def write(*out: Any) -> int:
@@ -407,6 +457,17 @@ def params_write(
         return status
 
     return _text_out("baton_params_write", write, 2048)
+
+
+def params_read(text: bytes, prompt: Prompt, key: bytes = b"") -> Offer:
+    """What kv_transfer_params offer; BatonError where they are malformed, of
+    another prompt or not sealed with the key."""
+    offer = Offer(size=sizeof(Offer))
+    status = library().baton_params_read(
+        Bytes(text, len(text)), byref(prompt), Bytes(key, len(key)), byref(offer)
+    )
+    _check("baton_params_read", status)
+    return offer
 
 
 # -------------------------------------------------------------------- agent

@@ -120,12 +120,12 @@ class BatonScheduler:
     ) -> dict[str, Any] | None:
         """The params; None when the blocks are not all there."""
         tokens = request.num_prompt_tokens
-        digest = params.prompt_digest(request)
+        prompt = params.prompt_of(request)
         groups = [
             group.needed(ids, tokens) for group, ids in zip(self._groups, block_ids)
         ]
         if (
-            digest is None
+            prompt is None
             or request.num_computed_tokens < tokens
             or any(NULL_BLOCK in ids for ids in groups)
             or any(
@@ -135,9 +135,9 @@ class BatonScheduler:
         ):
             return None
         text = baton.params_write(
-            self._infos, hold.handoff, hold.slot, hold.owner, groups, tokens
+            self._infos, hold.handoff, hold.slot, hold.owner, groups, prompt, self._key
         )
-        answer = params.offer(text, digest, self._key)
+        answer: dict[str, Any] = json.loads(text)
         lease_ms = 0 if hold.owner != 0 else int(self._settings.lease_s * 1000)
         self._step.readies.append(
             Ready(request.request_id, str(hold.handoff), groups, tokens, lease_ms)
@@ -199,13 +199,13 @@ class BatonScheduler:
         try:
             if not self._may_pull:
                 raise ValueError("a kv_producer pulls nothing")
-            handoff = params.accept(request, inner, self._key)
+            handoff, text = params.accept(request, inner, self._key)
         except ValueError as why:
             # At debug, as a client may send as many as it likes.
             logger.debug("baton: a handoff is not used: %s", why)
             self.counts["refused"] += 1
             return None
-        take = _Take(handoff, json.dumps({"baton": inner}).encode())
+        take = _Take(handoff, text)
         self._takes[request.request_id] = take
         return take
 
