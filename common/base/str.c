@@ -23,13 +23,10 @@ bool bt_str_eq(struct bt_str a, struct bt_str b)
     return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
 }
 
-bool bt_str_eq_nocase(struct bt_str a, struct bt_str b)
+bool bt_str_same_nocase(const char *a, const char *b, size_t len)
 {
-    if (a.len != b.len) {
-        return false;
-    }
-    for (size_t i = 0; i < a.len; i++) {
-        if (lower(a.ptr[i]) != lower(b.ptr[i])) {
+    for (size_t i = 0; i < len; i++) {
+        if (lower(a[i]) != lower(b[i])) {
             return false;
         }
     }
@@ -167,10 +164,30 @@ char *bt_str_dup(struct bt_str text)
     return copy;
 }
 
+static const char DIGITS[] = "0123456789abcdef";
+
+struct bt_str bt_str_of_u64(uint64_t value, char room[BT_U64_DIGITS])
+{
+    char *const end = room + BT_U64_DIGITS;
+    char *at = end;
+
+    do {
+        *--at = DIGITS[value % 10];
+        value /= 10;
+    } while (value > 0);
+    return bt_str_span(at, (size_t)(end - at));
+}
+
+void bt_str_hex_u64(uint64_t value, char hex[17])
+{
+    for (size_t i = 0; i < 16; i++) {
+        hex[i] = DIGITS[value >> (60 - 4 * i) & 15];
+    }
+    hex[16] = '\0';
+}
+
 void bt_str_hex(const unsigned char *bytes, size_t count, char *hex)
 {
-    static const char DIGITS[] = "0123456789abcdef";
-
     for (size_t i = 0; i < count; i++) {
         hex[2 * i] = DIGITS[bytes[i] >> 4];
         hex[2 * i + 1] = DIGITS[bytes[i] & 15u];

@@ -57,8 +57,15 @@ static inline struct iovec bt_str_iov(struct bt_str bytes)
 }
 
 bool bt_str_eq(struct bt_str a, struct bt_str b);
+/* As many bytes of both are the same, ASCII letters without case? */
+bool bt_str_same_nocase(const char *a, const char *b, size_t len);
+
 /* ASCII letters compare without case. */
-bool bt_str_eq_nocase(struct bt_str a, struct bt_str b);
+static inline bool bt_str_eq_nocase(struct bt_str a, struct bt_str b)
+{
+    return a.len == b.len && bt_str_same_nocase(a.ptr, b.ptr, a.len);
+}
+
 bool bt_str_starts(struct bt_str text, struct bt_str prefix);
 bool bt_str_starts_nocase(struct bt_str text, struct bt_str prefix);
 /* Without leading and trailing SP and HTAB. */
@@ -77,6 +84,12 @@ BT_MUST_CHECK enum bt_status bt_str_to_u64(struct bt_str text,
 /* Whole text must be 1 to 16 hex digits, either case. */
 BT_MUST_CHECK enum bt_status bt_str_hex_to_u64(struct bt_str text,
                                                uint64_t *value_p);
+/* The most decimal digits of a uint64_t. */
+#define BT_U64_DIGITS 20
+/* The decimal digits of `value`, at the end of `room`. */
+struct bt_str bt_str_of_u64(uint64_t value, char room[BT_U64_DIGITS]);
+/* The 16 hex digits of `value` in lower case, and a NUL. */
+void bt_str_hex_u64(uint64_t value, char hex[17]);
 /* 2 * count hex digits in lower case, and a NUL. */
 void bt_str_hex(const unsigned char *bytes, size_t count, char *hex);
 /* A heap copy with a NUL; NULL when memory is out or a NUL is inside. */

@@ -783,13 +783,15 @@ void bt_http_conn_read_body(struct bt_http_conn *conn, char *dst)
 
 static void write_framing(struct bt_http_conn *conn, uint64_t content_length)
 {
+    char digits[BT_U64_DIGITS];
+
     switch (conn->framing) {
     case BT_HTTP_NO_BODY:
         bt_buf_append(&conn->head, BT_STR("Content-Length: 0\r\n"));
         break;
     case BT_HTTP_LENGTH:
-        bt_buf_printf(&conn->head, "Content-Length: %llu\r\n",
-                      (unsigned long long)content_length);
+        bt_http_write_field(&conn->head, BT_STR("Content-Length"),
+                            bt_str_of_u64(content_length, digits));
         break;
     case BT_HTTP_CHUNKED:
         bt_buf_append(&conn->head, BT_STR("Transfer-Encoding: chunked\r\n"));

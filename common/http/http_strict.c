@@ -30,14 +30,20 @@ static bool is_token_char(char c)
     return is_alnum(c) || (c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL);
 }
 
+/* How many characters of a token `text` begins with. */
+static size_t token_len(struct bt_str text)
+{
+    size_t len = 0;
+
+    while (len < text.len && is_token_char(text.ptr[len])) {
+        len++;
+    }
+    return len;
+}
+
 static bool is_token(struct bt_str text)
 {
-    for (size_t i = 0; i < text.len; i++) {
-        if (!is_token_char(text.ptr[i])) {
-            return false;
-        }
-    }
-    return text.len > 0;
+    return text.len > 0 && token_len(text) == text.len;
 }
 
 /* HTAB, SP, visible ASCII, and bytes from 0x80. */
@@ -201,18 +207,18 @@ bool bt_http_strict_begun(struct bt_str part,
 bool bt_http_strict_field(struct bt_str line,
                           struct bt_http_parse_error *error_p)
 {
-    const size_t colon = bt_str_find(line, BT_STR(":"));
+    const size_t name = token_len(line);
 
     if (line.ptr[0] == ' ' || line.ptr[0] == '\t') {
         return refuse(error_p, 400, "a field line begins with white space");
     }
-    if (colon == line.len) {
-        return refuse(error_p, 400, "a field line has no colon");
+    if (name == 0 || name == line.len || line.ptr[name] != ':') {
+        return refuse(error_p, 400,
+                      bt_str_find(line, BT_STR(":")) == line.len
+                          ? "a field line has no colon"
+                          : "a field name is not a token");
     }
-    if (!is_token(bt_str_span(line.ptr, colon))) {
-        return refuse(error_p, 400, "a field name is not a token");
-    }
-    if (!is_text(line)) {
+    if (!is_text(bt_str_span(line.ptr + name, line.len - name))) {
         return refuse(error_p, 400, "a control byte in a field");
     }
     return true;

@@ -27,8 +27,6 @@
 #include "proxy/exchange/attempt.h"
 #include "proxy/exchange/complaint.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #define TOOL_CHOICE_MS 60000
@@ -1174,9 +1172,8 @@ struct exchange *exchange_open(struct worker *worker, struct sink *sink,
     leg_init(&x->decode, x, LEG_DECODE);
     leg_init(&x->release, x, LEG_RELEASE);
     relay_init(&x->relay, &x->sink);
-    (void)snprintf(x->inner_id, sizeof(x->inner_id),
-                   "%016" PRIx64 "%016" PRIx64, worker_random(worker),
-                   worker_random(worker));
+    bt_str_hex_u64(worker_random(worker), x->inner_id);
+    bt_str_hex_u64(worker_random(worker), x->inner_id + 16);
     bucket = &worker->buckets[x->id & (WORKER_BUCKETS - 1)];
     x->bucket_next = *bucket;
     *bucket = x;

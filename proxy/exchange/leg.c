@@ -6,7 +6,8 @@
 #include "proxy/exchange/exchange.h"
 #include "proxy/worker.h"
 
-#include <stdio.h>
+/* All that a request's head has beside the texts that it is made of. */
+#define HEAD_WORDS_MAX 256
 
 static uint64_t now_us(void)
 {
@@ -162,25 +163,14 @@ static struct bt_str write_head(const struct leg_ask *ask)
 {
     const struct engine *const engine = ask->engine;
     const struct bt_str host = bt_str_of(engine->url.authority);
-    char repeat[16] = "";
-    char tail[128];
-    char *text;
+    const struct bt_str inner_id = bt_str_of(ask->inner_id);
+    char digits[BT_U64_DIGITS];
+    char *const text = bt_arena_alloc(
+        ask->arena, ask->target.len + host.len + ask->fields.len +
+                        engine->key.len + ask->authorization.len +
+                        inner_id.len + HEAD_WORDS_MAX);
     char *at;
-    int tail_len;
 
-    if (ask->repeat > 0) {
-        (void)snprintf(repeat, sizeof(repeat), "-r%u", ask->repeat);
-    }
-    tail_len = snprintf(tail, sizeof(tail),
-                        "X-Request-Id: %s-%u%s\r\n"
-                        "Content-Length: %zu\r\n\r\n",
-                        ask->inner_id, ask->call, repeat,
-                        bt_json_splice_len(ask->body));
-
-    text = bt_arena_alloc(ask->arena, ask->target.len + host.len +
-                                          ask->fields.len + engine->key.len +
-                                          ask->authorization.len +
-                                          (size_t)tail_len + 128);
     if (text == NULL) {
         return (struct bt_str){0};
     }
@@ -200,7 +190,17 @@ static struct bt_str write_head(const struct leg_ask *ask)
         bt_str_put(&at, ask->authorization);
         bt_str_put(&at, BT_STR("\r\n"));
     }
-    bt_str_put(&at, bt_str_span(tail, (size_t)tail_len));
+    bt_str_put(&at, BT_STR("X-Request-Id: "));
+    bt_str_put(&at, inner_id);
+    bt_str_put(&at, BT_STR("-"));
+    bt_str_put(&at, bt_str_of_u64(ask->call, digits));
+    if (ask->repeat > 0) {
+        bt_str_put(&at, BT_STR("-r"));
+        bt_str_put(&at, bt_str_of_u64(ask->repeat, digits));
+    }
+    bt_str_put(&at, BT_STR("\r\nContent-Length: "));
+    bt_str_put(&at, bt_str_of_u64(bt_json_splice_len(ask->body), digits));
+    bt_str_put(&at, BT_STR("\r\n\r\n"));
     return bt_str_span(text, (size_t)(at - text));
 }
 

@@ -6,7 +6,6 @@
 #include "common/json/json.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 #define NIXL_ASK                                              \
     "{\"do_remote_decode\":true,\"do_remote_prefill\":false," \
@@ -49,7 +48,8 @@ static const struct connector_row ROWS[] = {
 
 void prefill_handoff_text(struct handoff_id id, char text[33])
 {
-    (void)snprintf(text, 33, "%016" PRIx64 "%016" PRIx64, id.hi, id.lo);
+    bt_str_hex_u64(id.hi, text);
+    bt_str_hex_u64(id.lo, text + 16);
 }
 
 bool prefill_is_asked(int connector)

@@ -103,6 +103,22 @@ START_TEST(reads_hex_numbers_exactly)
 }
 END_TEST
 
+START_TEST(writes_numbers_in_decimal_and_hex)
+{
+    char room[BT_U64_DIGITS];
+    char hex[17];
+
+    ck_assert(bt_str_eq(bt_str_of_u64(0, room), BT_STR("0")));
+    ck_assert(bt_str_eq(bt_str_of_u64(10203, room), BT_STR("10203")));
+    ck_assert(bt_str_eq(bt_str_of_u64(UINT64_MAX, room),
+                        BT_STR("18446744073709551615")));
+    bt_str_hex_u64(0xabc, hex);
+    ck_assert_str_eq(hex, "0000000000000abc");
+    bt_str_hex_u64(0xfedcba9876543210U, hex);
+    ck_assert_str_eq(hex, "fedcba9876543210");
+}
+END_TEST
+
 START_TEST(copies_to_c_strings_but_no_nul)
 {
     char *copy = bt_str_dup(BT_STR("a b"));
@@ -119,4 +135,4 @@ END_TEST
 HARNESS_MAIN("str", compares_with_and_without_case, finds_prefixes_and_needles,
              trims_blanks_but_no_other_space, gives_out_the_items_of_a_list,
              reads_decimal_numbers_exactly, reads_hex_numbers_exactly,
-             copies_to_c_strings_but_no_nul)
+             writes_numbers_in_decimal_and_hex, copies_to_c_strings_but_no_nul)
