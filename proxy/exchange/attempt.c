@@ -556,11 +556,10 @@ static void pass_error(struct exchange *x, struct leg *leg, unsigned code,
                        struct bt_str fields, struct bt_str body)
 {
     struct bt_buf text = {0};
-    struct bt_json_value value;
+    bool is_error;
 
-    if (!is_public(body) && bt_json_check(body, &value, NULL) == BT_OK &&
-        value.type == BT_JSON_OBJECT) {
-        (void)filter_text(body, (struct bt_str){0}, &text);
+    if (!is_public(body) &&
+        filter_text(body, (struct bt_str){0}, &text, &is_error)) {
         body = bt_buf_str(&text);
     }
     if (text.failed || !is_public(body)) {

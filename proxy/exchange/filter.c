@@ -220,46 +220,71 @@ static void begin_value(struct filter *filter, char byte, struct bt_buf *out)
     filter->takes_usage = is_usage;
 }
 
-/* The number at `name` becomes P's; null and absent stay. */
-static void correct(struct bt_str object, struct bt_str name,
-                    struct bt_str cached, struct bt_str *rest,
-                    struct bt_buf *out)
+/* What lies before `to` is left out. */
+static void skip_to(struct bt_str *rest, const char *to)
 {
-    struct bt_json_value value;
-
-    if (!bt_json_find(object, name, &value) || value.type != BT_JSON_NUMBER ||
-        value.text.ptr < rest->ptr) {
-        return;
-    }
-    bt_buf_append(out,
-                  bt_str_span(rest->ptr, (size_t)(value.text.ptr - rest->ptr)));
-    bt_buf_append(out, cached);
-    *rest = bt_str_span(value.text.ptr + value.text.len,
-                        (size_t)(rest->ptr + rest->len - value.text.ptr -
-                                 (ptrdiff_t)value.text.len));
+    rest->len -= (size_t)(to - rest->ptr);
+    rest->ptr = to;
 }
 
-static void pass_usage(struct filter *filter, struct bt_buf *out)
+/* What lies before `to` is passed, if any is left of it. */
+static void pass_to(struct bt_str *rest, const char *to, struct bt_buf *out)
 {
-    const struct bt_str usage = bt_buf_str(&filter->usage);
-    struct bt_str rest = usage;
+    if (to > rest->ptr) {
+        bt_buf_append(out, bt_str_span(rest->ptr, (size_t)(to - rest->ptr)));
+        skip_to(rest, to);
+    }
+}
+
+/* The number becomes P's; null stays. */
+static void correct(const struct bt_json_value *value, struct bt_str cached,
+                    struct bt_str *rest, struct bt_buf *out)
+{
+    if (value->type == BT_JSON_NUMBER) {
+        pass_to(rest, value->text.ptr, out);
+        bt_buf_append(out, cached);
+        skip_to(rest, value->text.ptr + value->text.len);
+    }
+}
+
+/* Passes the details of a usage, with the counts of cached tokens corrected. */
+static void correct_details(struct bt_str details, struct bt_str cached,
+                            struct bt_str *rest, struct bt_buf *out)
+{
+    struct bt_json_iter it;
+    struct bt_json_member member;
+
+    bt_json_iter_object(&it, details);
+    while (bt_json_next_member(&it, &member)) {
+        if (bt_json_name_is(member.name, BT_STR("cached_tokens"))) {
+            correct(&member.value, cached, rest, out);
+        }
+    }
+}
+
+static void correct_usage(struct bt_str usage, struct bt_str cached,
+                          struct bt_str *rest, struct bt_buf *out)
+{
     struct bt_json_iter it;
     struct bt_json_member member;
 
     bt_json_iter_object(&it, usage);
     while (bt_json_next_member(&it, &member)) {
-        if (member.value.type == BT_JSON_OBJECT &&
-            (bt_json_name_is(member.name, BT_STR("prompt_tokens_details")) ||
-             bt_json_name_is(member.name, BT_STR("input_tokens_details")))) {
-            correct(member.value.text, BT_STR("cached_tokens"), filter->cached,
-                    &rest, out);
-        } else if (member.value.type == BT_JSON_NUMBER &&
-                   bt_json_name_is(member.name,
+        if (bt_json_name_is(member.name, BT_STR("prompt_tokens_details")) ||
+            bt_json_name_is(member.name, BT_STR("input_tokens_details"))) {
+            correct_details(member.value.text, cached, rest, out);
+        } else if (bt_json_name_is(member.name,
                                    BT_STR("cache_read_input_tokens"))) {
-            correct(usage, BT_STR("cache_read_input_tokens"), filter->cached,
-                    &rest, out);
+            correct(&member.value, cached, rest, out);
         }
     }
+}
+
+static void pass_usage(struct filter *filter, struct bt_buf *out)
+{
+    struct bt_str rest = bt_buf_str(&filter->usage);
+
+    correct_usage(rest, filter->cached, &rest, out);
     bt_buf_append(out, rest);
     bt_buf_clear(&filter->usage);
     filter->takes_usage = false;
@@ -472,16 +497,52 @@ void filter_end(struct filter *filter, struct bt_buf *out)
     filter->state = FILTER_AFTER;
 }
 
-bool filter_text(struct bt_str text, struct bt_str cached, struct bt_buf *out)
+static bool is_error(const struct bt_json_member *member)
 {
-    struct filter filter;
+    return member->value.type != BT_JSON_NULL &&
+           bt_json_name_is(member->name, BT_STR("error"));
+}
 
-    filter_init(&filter, cached);
-    filter_feed(&filter, text, out);
-    filter_end(&filter, out);
-    if (filter.held.failed || filter.usage.failed) {
-        out->failed = true;
+/* Behind the blanks at `at`. */
+static const char *skip_blanks(const char *at, const char *end)
+{
+    while (at < end && is_blank(*at)) {
+        at++;
     }
-    filter_fini(&filter);
-    return filter.is_error;
+    return at;
+}
+
+bool filter_text(struct bt_str text, struct bt_str cached, struct bt_buf *out,
+                 bool *is_error_p)
+{
+    struct bt_str rest = text;
+    bool has_kept = false;
+    struct bt_json_iter it;
+    struct bt_json_member member;
+    const char *comma; /* before the next member; behind the '{' at first */
+
+    *is_error_p = false;
+    bt_json_iter_object(&it, text);
+    comma = it.at;
+    while (bt_json_next_member(&it, &member)) {
+        const char *const end = skip_blanks(member.end, it.end);
+
+        if (is_private_name(member.name)) {
+            pass_to(&rest, comma, out);
+            skip_to(&rest, end);
+            comma = end;
+            continue;
+        }
+        if (!has_kept && rest.ptr == comma) {
+            skip_to(&rest, comma + 1); /* what was before it is dropped */
+        }
+        has_kept = true;
+        *is_error_p = *is_error_p || is_error(&member);
+        if (cached.len > 0 && bt_json_name_is(member.name, BT_STR("usage"))) {
+            correct_usage(member.value.text, cached, &rest, out);
+        }
+        comma = end;
+    }
+    bt_buf_append(out, rest);
+    return bt_json_iter_end(&it) == BT_OK;
 }

@@ -53,7 +53,11 @@ void filter_feed(struct filter *filter, struct bt_str bytes,
                  struct bt_buf *out);
 /* The end: what is still held is appended. */
 void filter_end(struct filter *filter, struct bt_buf *out);
-/* The same for a whole object; says is_error. */
-bool filter_text(struct bt_str text, struct bt_str cached, struct bt_buf *out);
+/*
+ * The same for a whole text, whose grammar it judges: false when it is not one
+ * JSON object, and what was appended is of no use.
+ */
+BT_MUST_CHECK bool filter_text(struct bt_str text, struct bt_str cached,
+                               struct bt_buf *out, bool *is_error_p);
 
 #endif

@@ -219,15 +219,16 @@ static bool read_error(struct relay *relay, struct bt_str data)
 static bool is_error_event(struct relay *relay, struct bt_str event)
 {
     struct bt_str data = {0};
+    bool is_error;
 
     if (memmem(event.ptr, event.len, "\"error\"", 7) == NULL ||
         read_data(relay, event, &data) == 0 || !read_error(relay, data)) {
         return false;
     }
     bt_buf_clear(&relay->text);
-    (void)filter_text(data, relay->cached, &relay->text);
     relay->error = (struct bt_str){0};
-    if (!relay->text.failed) {
+    if (filter_text(data, relay->cached, &relay->text, &is_error) &&
+        !relay->text.failed) {
         relay->error = bt_buf_str(&relay->text);
     }
     return true;
@@ -304,15 +305,14 @@ static enum relay_result edit_event(struct relay *relay, struct bt_str event)
     if (relay->joined.failed) {
         return RELAY_NO_MEMORY;
     }
-    if (!is_object(data)) {
+    bt_buf_clear(&relay->text);
+    if (!filter_text(data, relay->cached, &relay->text, &is_error)) {
         if (filter_concerns(data, false)) {
             return RELAY_BAD;
         }
         put_event(&relay->edited, event, NULL);
         return RELAY_GO;
     }
-    bt_buf_clear(&relay->text);
-    is_error = filter_text(data, relay->cached, &relay->text);
     if (relay->text.failed) {
         return RELAY_NO_MEMORY;
     }
@@ -699,14 +699,13 @@ static enum relay_result answer_whole(struct relay *relay)
     struct sink *const sink = *relay->sink;
     struct bt_str body = bt_buf_str(&relay->held);
 
-    if (!is_object(body)) {
-        return RELAY_BAD;
-    }
     if (concerns(relay, body)) {
         bool is_error;
 
         bt_buf_clear(&relay->edited);
-        is_error = filter_text(body, relay->cached, &relay->edited);
+        if (!filter_text(body, relay->cached, &relay->edited, &is_error)) {
+            return RELAY_BAD;
+        }
         if (relay->edited.failed) {
             return RELAY_NO_MEMORY;
         }
@@ -715,6 +714,8 @@ static enum relay_result answer_whole(struct relay *relay)
             return RELAY_BAD;
         }
         body = bt_buf_str(&relay->edited);
+    } else if (!is_object(body)) {
+        return RELAY_BAD;
     }
     relay->committed = true;
     relay->bytes_out += body.len;
