@@ -18,6 +18,8 @@ void bt_sse_init(struct bt_sse *sse)
 static inline const char *find_newline(const char *at, const char *end)
 {
 #if BT_SIMD
+    const char *const begin = at;
+
     while (end - at >= 64 && !bt_simd_low_any64(at)) {
         at += 64;
     }
@@ -28,6 +30,12 @@ static inline const char *find_newline(const char *at, const char *end)
             return at + bt_simd_first(mask);
         }
         at += 16;
+    }
+    if (end - begin >= 16) {
+        /* The last 16, of which those before `at` are no line ends. */
+        const uint64_t mask = bt_simd_either(end - 16, '\n', '\r');
+
+        return mask == 0 ? end : end - 16 + bt_simd_first(mask);
     }
 #endif
     while (at < end && *at != '\n' && *at != '\r') {

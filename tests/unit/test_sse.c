@@ -198,6 +198,37 @@ START_TEST(random_streams_end_alike_at_every_split)
 }
 END_TEST
 
+/* In a text that ends where its memory does, so that a sanitizer sees more. */
+static size_t end_of_block(size_t len, size_t at)
+{
+    char *const text = malloc(len);
+    struct bt_sse sse;
+    size_t end = 0;
+    bool has_field = false;
+
+    memset(text, 'x', len);
+    memset(text + at, '\n', len - at < 2 ? len - at : 2);
+    bt_sse_init(&sse);
+    if (!bt_sse_next(&sse, bt_str_span(text, len), &end, &has_field)) {
+        end = 0;
+    }
+    free(text);
+    return end;
+}
+
+START_TEST(a_line_end_is_found_at_every_place_of_a_line)
+{
+    for (size_t len = 1; len < 150; len++) {
+        ck_assert_uint_eq(end_of_block(len, len), 0);
+        ck_assert_uint_eq(end_of_block(len, 0), 1);
+        ck_assert_uint_eq(end_of_block(len, len - 1), len == 1 ? 1 : 0);
+        for (size_t at = 1; at + 1 < len; at++) {
+            ck_assert_uint_eq(end_of_block(len, at), at + 2);
+        }
+    }
+}
+END_TEST
+
 START_TEST(a_late_line_feed_is_a_block_of_its_own)
 {
     struct bt_sse sse;
@@ -257,5 +288,6 @@ END_TEST
 
 HARNESS_MAIN("sse", every_sample_ends_alike_at_every_split,
              random_streams_end_alike_at_every_split,
+             a_line_end_is_found_at_every_place_of_a_line,
              a_late_line_feed_is_a_block_of_its_own,
              fields_are_read_as_the_standard_says)
