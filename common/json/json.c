@@ -722,12 +722,8 @@ static bool decoded_name_is(struct bt_str raw, struct bt_str plain)
     return done == plain.len;
 }
 
-bool bt_json_name_is(struct bt_str raw_name, struct bt_str plain)
+bool bt_json_name_spells(struct bt_str raw_name, struct bt_str plain)
 {
-    /* An escape is always longer than what it stands for. */
-    if (raw_name.len < plain.len) {
-        return false;
-    }
     if (raw_name.len == plain.len) {
         return bt_str_eq(raw_name, plain) &&
                (raw_name.len == 0 ||

@@ -79,8 +79,16 @@ BT_MUST_CHECK enum bt_status bt_json_check(struct bt_str text,
                                            struct bt_json_value *value_p,
                                            size_t *offset_p);
 
+/* Of a raw name that is as long as `plain` or longer. */
+bool bt_json_name_spells(struct bt_str raw_name, struct bt_str plain);
+
 /* Does a member's raw name spell `plain`, escapes decoded? */
-bool bt_json_name_is(struct bt_str raw_name, struct bt_str plain);
+static inline bool bt_json_name_is(struct bt_str raw_name, struct bt_str plain)
+{
+    /* An escape is always longer than what it stands for. */
+    return raw_name.len >= plain.len && bt_json_name_spells(raw_name, plain);
+}
+
 /* The last member of that name in a valid object; false when absent. */
 bool bt_json_find(struct bt_str object, struct bt_str name,
                   struct bt_json_value *value_p);
