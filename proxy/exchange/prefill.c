@@ -82,20 +82,31 @@ struct bt_str prefill_params(int connector, struct bt_arena *arena,
     return bt_str_of(ROWS[connector].ask);
 }
 
+/* 0: it is none. */
+static uint64_t number_of(const struct bt_json_value *value)
+{
+    uint64_t number = 0;
+
+    return bt_json_to_u64(value, &number) == BT_OK ? number : 0;
+}
+
 static void read_usage(struct bt_str usage, struct prefill_answer *answer)
 {
-    struct bt_json_value details;
-    struct bt_json_value value;
+    struct bt_json_iter it;
+    struct bt_json_member member;
+    struct bt_json_value cached;
 
-    if (bt_json_find(usage, BT_STR("prompt_tokens"), &value) &&
-        bt_json_to_u64(&value, &answer->prompt_tokens) != BT_OK) {
-        answer->prompt_tokens = 0;
-    }
-    if (bt_json_find(usage, BT_STR("prompt_tokens_details"), &details) &&
-        details.type == BT_JSON_OBJECT &&
-        bt_json_find(details.text, BT_STR("cached_tokens"), &value) &&
-        value.type == BT_JSON_NUMBER) {
-        answer->cached = value.text;
+    bt_json_iter_object(&it, usage);
+    while (bt_json_next_member(&it, &member)) {
+        if (bt_json_name_is(member.name, BT_STR("prompt_tokens"))) {
+            answer->prompt_tokens = number_of(&member.value);
+        } else if (bt_json_name_is(member.name,
+                                   BT_STR("prompt_tokens_details")) &&
+                   bt_json_find(member.value.text, BT_STR("cached_tokens"),
+                                &cached) &&
+                   cached.type == BT_JSON_NUMBER) {
+            answer->cached = cached.text;
+        }
     }
 }
 

@@ -50,7 +50,7 @@ void relay_expect_marker(struct relay *relay)
 
 static bool concerns(const struct relay *relay, struct bt_str bytes)
 {
-    return filter_concerns(bytes, relay->cached.len > 0);
+    return bytes.len > 0 && filter_concerns(bytes, relay->cached.len > 0);
 }
 
 static enum relay_result send_iov(struct relay *relay, struct iovec *iov,
