@@ -78,7 +78,7 @@ struct exchange {
     const struct pool *pool;
     uint64_t tokens;
     char inner_id[33];
-    char peer[BT_ADDR_TEXT_MAX];
+    struct bt_str peer;  /* the client's address */
     struct quota *quota; /* of the client's address; NULL: no limit */
 
     /* the route */

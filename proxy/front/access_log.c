@@ -15,7 +15,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -243,12 +242,19 @@ static void put_time(struct access_log *log)
                   (int)(now.tv_nsec / 1000000));
 }
 
+static void put_name(struct access_log *log, const char *name)
+{
+    bt_buf_append(&log->lines, BT_STR(",\""));
+    bt_buf_append(&log->lines, bt_str_of(name));
+    bt_buf_append(&log->lines, BT_STR("\":"));
+}
+
 static void put_text(struct access_log *log, const char *name,
                      struct bt_str text)
 {
     const size_t max = 256; /* what a client sends is cut, not trusted */
 
-    bt_buf_printf(&log->lines, ",\"%s\":", name);
+    put_name(log, name);
     if (text.len > max) {
         text.len = max;
     }
@@ -257,7 +263,10 @@ static void put_text(struct access_log *log, const char *name,
 
 static void put_number(struct access_log *log, const char *name, uint64_t value)
 {
-    bt_buf_printf(&log->lines, ",\"%s\":%" PRIu64, name, value);
+    char digits[BT_U64_DIGITS];
+
+    put_name(log, name);
+    bt_buf_append(&log->lines, bt_str_of_u64(value, digits));
 }
 
 static void end_line(struct access_log *log)
@@ -328,7 +337,7 @@ void access_log_exchange(struct access_log *log, const struct exchange *x,
              x->headers.request_id.len > 0 ? x->headers.request_id
                                            : bt_str_of(x->inner_id));
     put_text(log, "inner_id", bt_str_of(x->inner_id));
-    put_text(log, "client", bt_str_of(x->peer));
+    put_text(log, "client", x->peer);
     put_text(log, "method", BT_STR("POST"));
     put_text(log, "path", path);
     put_text(log, "model", x->request.model);

@@ -477,7 +477,7 @@ static void open_exchange(struct client *client,
     }
     client->exchange = x;
     x->quota = client->quota;
-    memcpy(x->peer, client->peer, sizeof(x->peer));
+    x->peer = bt_arena_dup(&x->arena, bt_str_of(client->peer));
     fault = fill_exchange(x, head, &twice);
     if (fault != FAULT_NONE) {
         exchange_refuse(x, fault, 0, bt_str_of(twice));
