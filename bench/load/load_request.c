@@ -4,6 +4,8 @@
  */
 #include "bench/load/load_request.h"
 
+#include "common/json/json_write.h"
+
 static void write_body(const struct request_form *form,
                        const struct workload_plan *plan,
                        const struct workload_item *item, struct bt_buf *out)

@@ -3,6 +3,8 @@
  */
 #include "bench/load/report.h"
 
+#include "common/json/json_write.h"
+
 #include <inttypes.h>
 #include <string.h>
 

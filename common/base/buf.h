@@ -31,9 +31,6 @@ void bt_buf_append_char(struct bt_buf *buf, char byte);
 void bt_buf_printf(struct bt_buf *buf, const char *format, ...) BT_PRINTF(2, 3);
 void bt_buf_vprintf(struct bt_buf *buf, const char *format, va_list args)
     BT_PRINTF(2, 0);
-/* Appends `text` as a JSON string with its quotes. Bytes that are no UTF-8
- * become U+FFFD each, so that what a stranger sent breaks no reader. */
-void bt_buf_append_json(struct bt_buf *buf, struct bt_str text);
 /* Room for at least `size` more bytes, to be written at bt_buf_tail(). */
 bool bt_buf_reserve(struct bt_buf *buf, size_t size);
 char *bt_buf_tail(struct bt_buf *buf);

@@ -5,6 +5,7 @@
 #include "common/conf/conf_value.h"
 
 #include "common/base/utf8.h"
+#include "common/json/json_write.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -10,8 +10,6 @@
  */
 #include "common/http/http_call.h"
 
-#include "common/http/http_pool.h"
-
 #include <errno.h>
 #include <stdlib.h>
 

@@ -17,36 +17,9 @@
 #ifndef COMMON_HTTP_HTTP_CALL_H
 #define COMMON_HTTP_HTTP_CALL_H
 
-#include "common/http/http_head.h"
-#include "common/http/http_parse.h"
-#include "common/io/loop.h"
-#include "common/io/net.h"
-#include "common/io/stream.h"
+#include "common/http/http_pool.h"
 
-struct bt_http_pool;   /* of one loop */
-struct bt_http_origin; /* one host with its idle connections */
-struct bt_http_call;   /* one request and its answer */
-
-struct bt_http_pool_options {
-    struct bt_http_parse_limits parse;
-    size_t idle_max;     /* idle connections kept per origin (64) */
-    uint64_t idle_ms;    /* (4000) */
-    uint64_t connect_ms; /* (2000); of all addresses together */
-    size_t high_water;
-};
-
-BT_MUST_CHECK enum bt_status bt_http_pool_open(
-    struct bt_loop *loop, const struct bt_http_pool_options *options,
-    struct bt_http_pool **pool_p);
-/* All calls must be closed before. */
-void bt_http_pool_close(struct bt_http_pool **pool);
-
-/* The addresses (at least one) are copied. */
-BT_MUST_CHECK enum bt_status bt_http_origin_open(
-    struct bt_http_pool *pool, const struct bt_addr *addrs, size_t count,
-    struct bt_http_origin **origin_p);
-void bt_http_origin_close(struct bt_http_origin **origin);
-size_t bt_http_origin_idle(const struct bt_http_origin *origin);
+struct bt_http_call; /* one request and its answer */
 
 struct bt_http_failure {
     enum bt_status

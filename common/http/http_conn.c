@@ -917,13 +917,12 @@ static enum bt_status send_body(struct bt_http_conn *conn,
     int used = 1;
 
     if (conn->framing == BT_HTTP_CHUNKED) {
-        static const char digits[] = "0123456789abcdef";
         char *at = line + sizeof(line);
 
         *--at = '\n';
         *--at = '\r';
         for (size_t left = total; left > 0; left /= 16) {
-            *--at = digits[left % 16];
+            *--at = BT_HEX_DIGITS[left % 16];
         }
         iov[used++] =
             bt_str_iov(bt_str_span(at, (size_t)(line + sizeof(line) - at)));

@@ -22,6 +22,17 @@ enum bt_http_framing {
     BT_HTTP_UNTIL_CLOSE, /* answers only */
 };
 
+enum bt_http_role {
+    BT_HTTP_REQUESTS, /* we are the server */
+    BT_HTTP_ANSWERS,  /* we are the client; 1xx are skipped (at most 8) */
+};
+
+struct bt_http_parse_error {
+    /* What to answer a client with: 400, 405, 413, 414, 431, 501, 503, 505. */
+    unsigned code;
+    const char *reason; /* static text */
+};
+
 struct bt_http_head {
     /* request */
     struct bt_str method;

@@ -27,17 +27,6 @@ struct bt_http_parse_events {
     bool (*on_end)(void *owner); /* the message is whole */
 };
 
-struct bt_http_parse_error {
-    /* What to answer a client with: 400, 405, 413, 414, 431, 501, 503, 505. */
-    unsigned code;
-    const char *reason; /* static text */
-};
-
-enum bt_http_role {
-    BT_HTTP_REQUESTS, /* we are the server */
-    BT_HTTP_ANSWERS,  /* we are the client; 1xx are skipped (at most 8) */
-};
-
 struct bt_http_parser *bt_http_parser_open(
     enum bt_http_role role, const struct bt_http_parse_limits *limits,
     const struct bt_http_parse_events *events, void *owner);

@@ -23,9 +23,8 @@ struct bt_http_origin {
     struct bt_http_pool_options options; /* outlive the pool */
     struct bt_http_origin *next;
     struct bt_timer timer;
-    struct bt_http_link *newest;
-    struct bt_http_link *oldest;
-    size_t idle;
+    TAILQ_HEAD(bt_http_links, bt_http_link) idle; /* the newest first */
+    size_t idle_count;
     size_t links; /* idle and in use */
     bool is_closed;
     size_t good; /* index of the address that was good last */
@@ -45,52 +44,19 @@ uint64_t bt_http_origin_connect_ms(const struct bt_http_origin *origin)
 
 size_t bt_http_origin_idle(const struct bt_http_origin *origin)
 {
-    return origin->idle;
+    return origin->idle_count;
 }
 
-/* ---- the idle list ---- */
-
-static bool is_listed(const struct bt_http_link *link)
+static struct bt_http_link *oldest_idle(const struct bt_http_origin *origin)
 {
-    return link->newer != NULL || link->older != NULL ||
-           link->origin->newest == link;
+    return TAILQ_LAST(&origin->idle, bt_http_links);
 }
 
 static void unlist(struct bt_http_link *link)
 {
-    struct bt_http_origin *origin = link->origin;
-
-    if (!is_listed(link)) {
-        return;
-    }
-    if (link->newer != NULL) {
-        link->newer->older = link->older;
-    } else {
-        origin->newest = link->older;
-    }
-    if (link->older != NULL) {
-        link->older->newer = link->newer;
-    } else {
-        origin->oldest = link->newer;
-    }
-    link->newer = NULL;
-    link->older = NULL;
-    origin->idle--;
-}
-
-static void list_newest(struct bt_http_link *link)
-{
-    struct bt_http_origin *origin = link->origin;
-
-    link->newer = NULL;
-    link->older = origin->newest;
-    if (origin->newest != NULL) {
-        origin->newest->newer = link;
-    } else {
-        origin->oldest = link;
-    }
-    origin->newest = link;
-    origin->idle++;
+    TAILQ_REMOVE(&link->origin->idle, link, entry);
+    link->origin->idle_count--;
+    link->is_idle = false;
 }
 
 static void origin_destroy(struct bt_grave *grave)
@@ -195,7 +161,9 @@ void bt_http_link_close(struct bt_http_link *link)
     }
     link->is_closed = true;
     link->call = NULL;
-    unlist(link);
+    if (link->is_idle) {
+        unlist(link);
+    }
     bt_stream_close(&link->stream);
     bt_loop_bury(origin->loop, &link->grave, link_destroy);
     origin->links--;
@@ -206,9 +174,9 @@ struct bt_http_link *bt_http_link_take(struct bt_http_origin *origin)
 {
     const uint64_t now_ms = bt_loop_now_ms(origin->loop);
 
-    while (origin->newest != NULL) {
-        struct bt_http_link *link = origin->newest;
+    struct bt_http_link *link;
 
+    while ((link = TAILQ_FIRST(&origin->idle)) != NULL) {
         if (now_ms - link->idle_since_ms <= TRUSTED_MS ||
             !bt_stream_is_readable(link->stream)) {
             unlist(link);
@@ -228,11 +196,13 @@ void bt_http_link_park(struct bt_http_link *link)
         bt_http_link_close(link);
         return;
     }
-    if (origin->idle >= origin->options.idle_max) {
-        bt_http_link_close(origin->oldest);
+    if (origin->idle_count >= origin->options.idle_max) {
+        bt_http_link_close(oldest_idle(origin));
     }
     link->idle_since_ms = bt_loop_now_ms(origin->loop);
-    list_newest(link);
+    TAILQ_INSERT_HEAD(&origin->idle, link, entry);
+    origin->idle_count++;
+    link->is_idle = true;
     bt_stream_resume(link->stream);
     if (origin->options.idle_ms > 0 && !bt_timer_is_set(&origin->timer)) {
         bt_timer_set(&origin->timer, origin->options.idle_ms);
@@ -247,13 +217,14 @@ static void on_due(struct bt_timer *timer)
         bt_container_of(timer, struct bt_http_origin, timer);
     const uint64_t now_ms = bt_loop_now_ms(origin->loop);
     const uint64_t idle_ms = origin->options.idle_ms;
+    struct bt_http_link *link;
 
-    while (origin->oldest != NULL &&
-           now_ms - origin->oldest->idle_since_ms >= idle_ms) {
-        bt_http_link_close(origin->oldest);
+    while ((link = oldest_idle(origin)) != NULL &&
+           now_ms - link->idle_since_ms >= idle_ms) {
+        bt_http_link_close(link);
     }
-    if (origin->oldest != NULL) {
-        bt_timer_set(timer, origin->oldest->idle_since_ms + idle_ms - now_ms);
+    if (link != NULL) {
+        bt_timer_set(timer, link->idle_since_ms + idle_ms - now_ms);
     }
 }
 
@@ -272,6 +243,7 @@ enum bt_status bt_http_origin_open(struct bt_http_pool *pool,
     origin->options = pool->options;
     origin->addr_count = count;
     memcpy(origin->addrs, addrs, count * sizeof(*addrs));
+    TAILQ_INIT(&origin->idle);
     bt_timer_init(&origin->timer, pool->loop, on_due);
     origin->next = pool->origins;
     pool->origins = origin;
@@ -288,8 +260,8 @@ static void origin_close(struct bt_http_origin *origin)
     }
     *at = origin->next;
     bt_timer_clear(&origin->timer);
-    while (origin->newest != NULL) {
-        bt_http_link_close(origin->newest);
+    while (!TAILQ_EMPTY(&origin->idle)) {
+        bt_http_link_close(TAILQ_FIRST(&origin->idle));
     }
     origin->is_closed = true;
     origin_bury_if_unused(origin);

@@ -1,5 +1,6 @@
 /*
- * Inside of http_call: connections of a pool, their origins, the idle lists.
+ * Pools of kept connections, and the origins that they lead to; calls
+ * (http_call.h) take their connections from here.
  *
  *    pool -> origins -> idle links, newest first
  *                       call <-> link (while in use) -> stream, parser
@@ -7,21 +8,52 @@
 #ifndef COMMON_HTTP_HTTP_POOL_H
 #define COMMON_HTTP_HTTP_POOL_H
 
-#include "common/http/http_call.h"
+#include "common/http/http_parse.h"
+#include "common/io/loop.h"
+#include "common/io/net.h"
+#include "common/io/stream.h"
+
+#include <sys/queue.h>
+
+struct bt_http_pool;   /* of one loop */
+struct bt_http_origin; /* one host with its idle connections */
+
+struct bt_http_pool_options {
+    struct bt_http_parse_limits parse;
+    size_t idle_max;     /* idle connections kept per origin (64) */
+    uint64_t idle_ms;    /* (4000) */
+    uint64_t connect_ms; /* (2000); of all addresses together */
+    size_t high_water;
+};
+
+BT_MUST_CHECK enum bt_status bt_http_pool_open(
+    struct bt_loop *loop, const struct bt_http_pool_options *options,
+    struct bt_http_pool **pool_p);
+/* All calls must be closed before. */
+void bt_http_pool_close(struct bt_http_pool **pool);
+
+/* The addresses (at least one) are copied. */
+BT_MUST_CHECK enum bt_status bt_http_origin_open(
+    struct bt_http_pool *pool, const struct bt_addr *addrs, size_t count,
+    struct bt_http_origin **origin_p);
+void bt_http_origin_close(struct bt_http_origin **origin);
+size_t bt_http_origin_idle(const struct bt_http_origin *origin);
+
+/* --- for http_call.c alone --- */
 
 /* One connection to an origin, in use by a call or idle. */
 struct bt_http_link {
     struct bt_grave grave;
+    TAILQ_ENTRY(bt_http_link) entry; /* while it is idle */
     struct bt_http_origin *origin;
     struct bt_stream *stream;
     const struct bt_stream_events *stream_events;
     struct bt_http_parser *parser;
     struct bt_http_call *call; /* NULL: idle */
-    struct bt_http_link *newer;
-    struct bt_http_link *older;
     uint64_t idle_since_ms;
     size_t first; /* index of the origin's address that was tried first */
     size_t tried; /* addresses so far; the last one is the stream's */
+    bool is_idle;
     bool is_closed;
 };
 

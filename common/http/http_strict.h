@@ -13,7 +13,6 @@
 #define COMMON_HTTP_HTTP_STRICT_H
 
 #include "common/http/http_head.h"
-#include "common/http/http_parse.h"
 
 /*
  * Each check returns true, or false with *error_p set.

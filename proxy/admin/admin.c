@@ -12,6 +12,7 @@
 
 #include "common/base/log.h"
 #include "common/http/http_conn.h"
+#include "common/json/json_write.h"
 #include "proxy/admin/admin_view.h"
 #include "proxy/base/control_listener.h"
 #include "proxy/metrics/control_stats.h"

@@ -10,6 +10,7 @@
 
 #include "common/base/log.h"
 #include "common/io/key_file.h"
+#include "common/json/json_write.h"
 #include "proxy/agents/agents_core.h"
 #include "proxy/agents/peers.h"
 

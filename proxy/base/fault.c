@@ -3,6 +3,8 @@
  */
 #include "proxy/base/fault.h"
 
+#include "common/json/json_write.h"
+
 #define DETAIL_MAX 512 /* what a client sent may be as large as its body */
 
 struct fault_row {

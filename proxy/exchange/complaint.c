@@ -5,6 +5,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/log.h"
+#include "common/json/json_write.h"
 
 #define EVERY_MS  1000
 #define WORDS_MAX 512

@@ -11,6 +11,7 @@
 #include "proxy/front/access_log.h"
 
 #include "common/base/log.h"
+#include "common/json/json_write.h"
 #include "proxy/exchange/exchange.h"
 
 #include <errno.h>

@@ -2,6 +2,7 @@
  * The buffer: growth, consumption, refusal, JSON strings.
  */
 #include "common/base/buf.h"
+#include "common/json/json_write.h"
 #include "tests/support/harness.h"
 #include "tests/support/rng.h"
 

@@ -3,6 +3,7 @@
  * against its scalar twin, names and numbers.
  */
 #include "common/json/json.h"
+#include "common/json/json_write.h"
 #include "tests/support/harness.h"
 #include "tests/support/rng.h"
 

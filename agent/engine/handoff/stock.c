@@ -4,6 +4,7 @@
 #include "agent/engine/handoff/stock.h"
 
 #include "common/io/net.h"
+#include "common/json/json_write.h"
 
 #include <inttypes.h>
 

@@ -7,6 +7,7 @@
 #include "agent/engine/serve/meter.h"
 #include "common/base/log.h"
 #include "common/json/json.h"
+#include "common/json/json_write.h"
 
 #include <errno.h>
 #include <inttypes.h>

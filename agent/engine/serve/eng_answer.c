@@ -3,6 +3,8 @@
  */
 #include "agent/engine/serve/eng_answer.h"
 
+#include "common/json/json_write.h"
+
 #include <inttypes.h>
 #include <string.h>
 

@@ -4,6 +4,8 @@
  */
 #include "agent/engine/serve/meter.h"
 
+#include "common/json/json_write.h"
+
 #include <inttypes.h>
 
 static const char *const STATES[] = {"total", "free", "cached", "held"};

@@ -5,6 +5,7 @@
 #include "agent/src/geometry/card.h"
 
 #include "agent/src/geometry/wire.h"
+#include "common/json/json_write.h"
 
 #include <inttypes.h>
 

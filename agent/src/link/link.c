@@ -6,6 +6,7 @@
  *     link_name.c - addresses ---^   link_message.c: lines
  */
 #include "agent/src/link/link_core.h"
+#include "common/json/json_write.h"
 
 #include <inttypes.h>
 #include <poll.h>

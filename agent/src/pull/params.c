@@ -6,6 +6,7 @@
 #include "agent/src/base/sized.h"
 #include "agent/src/geometry/wire.h"
 #include "common/proof.h"
+#include "common/json/json_write.h"
 
 #include <endian.h>
 #include <inttypes.h>
