@@ -3,11 +3,12 @@
  */
 #include "common/proof.h"
 
+#include "common/base/random.h"
+
 #include <limits.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <openssl/rand.h>
 
 #define SIDE_LEN 5 /* of each side's word */
 
@@ -26,7 +27,7 @@ bool bt_nonce_make(char nonce[BT_NONCE_LEN + 1])
 {
     unsigned char bytes[BT_NONCE_LEN / 2];
 
-    if (RAND_bytes(bytes, (int)sizeof(bytes)) != 1) {
+    if (!bt_random_bytes(bytes, sizeof(bytes))) {
         return false;
     }
     bt_str_hex(bytes, sizeof(bytes), nonce);

@@ -8,6 +8,7 @@
 #include "proxy/program.h"
 
 #include "common/base/log.h"
+#include "common/base/random.h"
 #include "common/io/log_file.h"
 #include "common/io/process.h"
 #include "proxy/base/quota.h"
@@ -16,7 +17,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/rand.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -320,11 +320,8 @@ static enum bt_status build(struct program_run *run)
     const struct config *const config = program->config;
     enum bt_status status = BT_OK;
 
-    while (program->boot == 0) {
-        if (RAND_bytes((unsigned char *)&program->boot,
-                       (int)sizeof(program->boot)) != 1) {
-            return BT_ERR_SYSTEM;
-        }
+    if (!bt_random_id(&program->boot)) {
+        return BT_ERR_SYSTEM;
     }
     status = access_log_target(config->log.access, &program->access_fd);
     if (status == BT_OK) {

@@ -4,6 +4,7 @@
 #include "proxy/worker.h"
 
 #include "common/base/log.h"
+#include "common/base/random.h"
 #include "proxy/exchange/exchange.h"
 #include "proxy/front/client.h"
 #include "proxy/front/listener.h"
@@ -11,7 +12,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #define IDLE_CONNECTIONS 64
@@ -48,12 +48,9 @@ static struct worker_box *box_of(struct worker *worker)
 uint64_t worker_random(struct worker *worker)
 {
     if (worker->random_left == 0) {
-        ssize_t got;
-
-        do {
+        while (!bt_random_bytes(worker->random, sizeof(worker->random))) {
             /* Once seeded, up to 256 bytes always come whole. */
-            got = getrandom(worker->random, sizeof(worker->random), 0);
-        } while (got != (ssize_t)sizeof(worker->random));
+        }
         worker->random_left = BT_ARRAY_LEN(worker->random);
     }
     return worker->random[--worker->random_left];

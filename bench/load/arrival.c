@@ -14,7 +14,7 @@ void arrival_init(struct arrival *arrival, enum arrival_kind kind, double rate,
     arrival->kind = kind;
     arrival->gap_us = 1e6 / rate;
     arrival->at_us = 0.0;
-    random_init(&arrival->random, seed, ARRIVAL_STREAM);
+    bt_random_init(&arrival->random, seed, ARRIVAL_STREAM);
 }
 
 uint64_t arrival_next(struct arrival *arrival)
@@ -26,7 +26,8 @@ uint64_t arrival_next(struct arrival *arrival)
         arrival->at_us += arrival->gap_us;
         break;
     case ARRIVAL_POISSON:
-        arrival->at_us -= arrival->gap_us * log(random_unit(&arrival->random));
+        arrival->at_us -=
+            arrival->gap_us * log(bt_random_unit(&arrival->random));
         break;
     }
     return at_us;

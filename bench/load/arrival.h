@@ -6,7 +6,7 @@
 #ifndef BENCH_LOAD_ARRIVAL_H
 #define BENCH_LOAD_ARRIVAL_H
 
-#include "bench/load/random.h"
+#include "common/base/random.h"
 
 enum arrival_kind {
     ARRIVAL_CONSTANT, /* evenly spaced */
@@ -17,7 +17,7 @@ struct arrival {
     enum arrival_kind kind;
     double gap_us; /* mean */
     double at_us;  /* of the next one */
-    struct random random;
+    struct bt_random random;
 };
 
 /* rate: requests a second, above 0. The first request is due at once. */

@@ -10,6 +10,7 @@
 #include "bench/load/report.h"
 #include "bench/load/run.h"
 #include "common/base/log.h"
+#include "common/base/random.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -18,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 
 #define FILE_BYTES_MAX (256 * BT_MIB)
@@ -257,7 +257,7 @@ static bool pick_seed(const struct load_options *options, uint64_t *seed_p)
     if (options->seed != NULL) {
         return bt_str_to_u64(bt_str_of(options->seed), seed_p) == BT_OK;
     }
-    if (getrandom(seed_p, sizeof(*seed_p), 0) != sizeof(*seed_p)) {
+    if (!bt_random_bytes(seed_p, sizeof(*seed_p))) {
         return complain("no random seed: %s", strerrordesc_np(errno));
     }
     *seed_p >>= 32; /* short enough to be typed again */

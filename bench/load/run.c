@@ -21,7 +21,7 @@ struct run {
     struct record *record;
     struct client_setup client;
     struct workload workload;
-    struct random random; /* who cancels */
+    struct bt_random random; /* who cancels */
     struct workload_item next;
     struct client_message message; /* of next */
     bool has_next;
@@ -109,7 +109,7 @@ static void unlink_client(struct run *run, struct load_client *client)
 
 static void send_next(struct run *run)
 {
-    const bool cancels = random_below(&run->random, 100) <
+    const bool cancels = bt_random_below(&run->random, 100) <
                          (uint32_t)run->setup->options->cancel_rate;
     struct load_client *client = NULL;
 
@@ -252,7 +252,7 @@ static void fill(struct run *run, const struct run_setup *setup,
     run->max_in_flight = (size_t)(run->is_closed_loop ? options->concurrency
                                                       : options->max_in_flight);
     workload_init(&run->workload, setup->plan);
-    random_init(&run->random, setup->plan->seed, CANCEL_STREAM);
+    bt_random_init(&run->random, setup->plan->seed, CANCEL_STREAM);
     bt_timer_init(&run->progress, setup->loop, on_progress);
     bt_timer_init(&run->drain, setup->loop, on_drained);
     run->client = (struct client_setup){

@@ -92,16 +92,16 @@ bool workload_next(struct workload *workload, struct workload_item *item_p)
 static void add_words(struct bt_buf *out, uint64_t seed, uint64_t stream,
                       uint32_t count)
 {
-    struct random random;
+    struct bt_random random;
     char *at;
 
     if (!bt_buf_reserve(out, (size_t)count * WORKLOAD_TOKEN_BYTES)) {
         return;
     }
-    random_init(&random, seed, stream);
+    bt_random_init(&random, seed, stream);
     at = bt_buf_tail(out);
     for (uint32_t i = 0; i < count; i++) {
-        const uint32_t word = random_below(&random, BT_ARRAY_LEN(words));
+        const uint32_t word = bt_random_below(&random, BT_ARRAY_LEN(words));
         memcpy(at, words[word], WORKLOAD_TOKEN_BYTES);
         at += WORKLOAD_TOKEN_BYTES;
     }

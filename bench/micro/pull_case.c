@@ -3,7 +3,7 @@
  */
 #include "bench/micro/pull_case.h"
 
-#include "bench/load/random.h"
+#include "common/base/random.h"
 
 #include <stdio.h>
 #include <sys/mman.h>
@@ -37,7 +37,7 @@ baton_id pull_handoff(enum pull_order order)
 
 void pull_ids(enum pull_order order, bool is_target, uint32_t ids[PULL_BLOCKS])
 {
-    struct random random;
+    struct bt_random random;
 
     for (uint32_t i = 0; i < PULL_BLOCKS; i++) {
         ids[i] = order == PULL_CONTIGUOUS ? i : 2 * i;
@@ -45,9 +45,9 @@ void pull_ids(enum pull_order order, bool is_target, uint32_t ids[PULL_BLOCKS])
     if (order == PULL_CONTIGUOUS) {
         return;
     }
-    random_init(&random, 1, is_target ? 1 : 2);
+    bt_random_init(&random, 1, is_target ? 1 : 2);
     for (uint32_t i = PULL_BLOCKS - 1; i > 0; i--) {
-        const uint32_t j = random_below(&random, i + 1);
+        const uint32_t j = bt_random_below(&random, i + 1);
         const uint32_t id = ids[i];
         ids[i] = ids[j];
         ids[j] = id;

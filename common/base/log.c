@@ -5,6 +5,8 @@
  */
 #include "common/base/log.h"
 
+#include "common/base/str.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -79,9 +81,9 @@ static void put_raw(struct line *line, const char *bytes, size_t len)
 /* Control bytes become \n, \r, \t or \xNN. */
 static void put_escaped_byte(struct line *line, char byte)
 {
-    static const char HEX[] = "0123456789abcdef";
     const unsigned char c = (unsigned char)byte;
-    const char hex[4] = {'\\', 'x', HEX[c >> 4], HEX[c & 15]};
+    const char hex[4] = {'\\', 'x', BT_HEX_DIGITS[c >> 4],
+                         BT_HEX_DIGITS[c & 15]};
 
     if (c == '\n') {
         put_raw(line, "\\n", 2);

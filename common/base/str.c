@@ -164,15 +164,13 @@ char *bt_str_dup(struct bt_str text)
     return copy;
 }
 
-static const char DIGITS[] = "0123456789abcdef";
-
 struct bt_str bt_str_of_u64(uint64_t value, char room[BT_U64_DIGITS])
 {
     char *const end = room + BT_U64_DIGITS;
     char *at = end;
 
     do {
-        *--at = DIGITS[value % 10];
+        *--at = BT_HEX_DIGITS[value % 10];
         value /= 10;
     } while (value > 0);
     return bt_str_span(at, (size_t)(end - at));
@@ -181,16 +179,54 @@ struct bt_str bt_str_of_u64(uint64_t value, char room[BT_U64_DIGITS])
 void bt_str_hex_u64(uint64_t value, char hex[17])
 {
     for (size_t i = 0; i < 16; i++) {
-        hex[i] = DIGITS[value >> (60 - 4 * i) & 15];
+        hex[i] = BT_HEX_DIGITS[value >> (60 - 4 * i) & 15];
     }
     hex[16] = '\0';
+}
+
+bool bt_str_split_host(struct bt_str text, struct bt_str *host_p,
+                       struct bt_str *port_p)
+{
+    bool is_bracketed;
+    size_t end, behind;
+
+    if (text.ptr == NULL || text.len == 0) {
+        return false;
+    }
+    is_bracketed = text.ptr[0] == '[';
+    end = bt_str_find(text, is_bracketed ? BT_STR("]") : BT_STR(":"));
+    behind = is_bracketed ? end + 1 : end;
+    if (is_bracketed && end == text.len) {
+        return false;
+    }
+    *host_p = is_bracketed ? bt_str_span(text.ptr + 1, end - 1)
+                           : bt_str_span(text.ptr, end);
+    if (host_p->len == 0) {
+        return false;
+    }
+    if (behind == text.len) {
+        *port_p = bt_str_span("", 0);
+        return true;
+    }
+    if (text.ptr[behind] != ':' || behind + 1 == text.len) {
+        return false;
+    }
+    *port_p = bt_str_span(text.ptr + behind + 1, text.len - behind - 1);
+    return true;
+}
+
+void bt_str_copy(char *to, size_t size, struct bt_str text)
+{
+    text = bt_str_cut(text, size - 1);
+    bt_str_put(&to, text);
+    *to = '\0';
 }
 
 void bt_str_hex(const unsigned char *bytes, size_t count, char *hex)
 {
     for (size_t i = 0; i < count; i++) {
-        hex[2 * i] = DIGITS[bytes[i] >> 4];
-        hex[2 * i + 1] = DIGITS[bytes[i] & 15u];
+        hex[2 * i] = BT_HEX_DIGITS[bytes[i] >> 4];
+        hex[2 * i + 1] = BT_HEX_DIGITS[bytes[i] & 15u];
     }
     hex[2 * count] = '\0';
 }

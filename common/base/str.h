@@ -90,6 +90,15 @@ BT_MUST_CHECK enum bt_status bt_str_hex_to_u64(struct bt_str text,
 struct bt_str bt_str_of_u64(uint64_t value, char room[BT_U64_DIGITS]);
 /* The 16 hex digits of `value` in lower case, and a NUL. */
 void bt_str_hex_u64(uint64_t value, char hex[17]);
+/*
+ * Splits "host:port" or "[v6]:port", the brackets left out; *port_p is empty
+ * when there is none. What host and port are made of is not looked at.
+ */
+bool bt_str_split_host(struct bt_str text, struct bt_str *host_p,
+                       struct bt_str *port_p);
+/* Into `size` bytes with a NUL behind; what does not fit is cut off. */
+void bt_str_copy(char *to, size_t size, struct bt_str text);
+#define BT_HEX_DIGITS "0123456789abcdef"
 /* 2 * count hex digits in lower case, and a NUL. */
 void bt_str_hex(const unsigned char *bytes, size_t count, char *hex);
 /* A heap copy with a NUL; NULL when memory is out or a NUL is inside. */

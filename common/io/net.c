@@ -121,38 +121,6 @@ static enum bt_status resolve(const char *host, uint16_t port, int flags,
     return BT_OK;
 }
 
-/* Splits "host:port" or "[v6]:port"; *port_p is empty when there is none. */
-static bool split_authority(struct bt_str text, struct bt_str *host_p,
-                            struct bt_str *port_p)
-{
-    bool is_bracketed;
-    size_t end, behind;
-
-    if (text.ptr == NULL || text.len == 0) {
-        return false;
-    }
-    is_bracketed = text.ptr[0] == '[';
-    end = bt_str_find(text, is_bracketed ? BT_STR("]") : BT_STR(":"));
-    behind = is_bracketed ? end + 1 : end;
-    if (is_bracketed && end == text.len) {
-        return false;
-    }
-    *host_p = is_bracketed ? bt_str_span(text.ptr + 1, end - 1)
-                           : bt_str_span(text.ptr, end);
-    if (host_p->len == 0) {
-        return false;
-    }
-    if (behind == text.len) {
-        *port_p = bt_str_span("", 0);
-        return true;
-    }
-    if (text.ptr[behind] != ':' || behind + 1 == text.len) {
-        return false;
-    }
-    *port_p = bt_str_span(text.ptr + behind + 1, text.len - behind - 1);
-    return true;
-}
-
 static bool is_host_char(char byte)
 {
     return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
@@ -192,7 +160,7 @@ static enum bt_status parse_addrs(const char *text, struct bt_addrs *addrs_p,
         return addr_of_path(bt_str_span(text + 5, whole.len - 5),
                             &addrs_p->items[0]);
     }
-    if (!split_authority(whole, &host, &port) || port.len == 0 ||
+    if (!bt_str_split_host(whole, &host, &port) || port.len == 0 ||
         !copy_host(host, whole.ptr[0] == '[', name, sizeof(name)) ||
         parse_port(port, &number) != BT_OK) {
         return BT_ERR_SYNTAX;
@@ -366,7 +334,7 @@ enum bt_status bt_url_parse(const char *text, struct bt_url *url_p,
     if (bt_str_find(rest, BT_STR("@")) < rest.len) {
         return bad_url("it may have no user and no password", why_p);
     }
-    if (!split_authority(rest, &host, &port)) {
+    if (!bt_str_split_host(rest, &host, &port)) {
         return bad_url("host:port is not well-formed", why_p);
     }
     is_v6 = rest.ptr[0] == '[';

@@ -69,14 +69,6 @@ static uint64_t now_of(const struct handoffs *handoffs)
     return handoffs->events->now_us(handoffs->owner);
 }
 
-static void copy_word(char *to, size_t size, struct bt_str word)
-{
-    const size_t len = word.len < size ? word.len : size - 1;
-
-    memcpy(to, word.ptr, len);
-    to[len] = '\0';
-}
-
 /* --- news --- */
 
 static struct control_news *news_new(const struct handoff *handoff,
@@ -114,7 +106,7 @@ static void tell_reason(struct handoffs *handoffs,
     if (news == NULL) {
         return;
     }
-    copy_word(news->reason, sizeof(news->reason), reason);
+    bt_str_copy(news->reason, sizeof(news->reason), reason);
     news->blames_prefill = blames_prefill;
     tell(handoffs, handoff, news);
 }
@@ -421,7 +413,7 @@ static void hold_ended(struct handoffs *handoffs, struct handoff *handoff,
         control_stat_add(handoffs->stats, CONTROL_STAT_HOLDS_ENDED,
                          control_stat_label(CONTROL_STAT_HOLDS_ENDED, reason),
                          1);
-        copy_word(handoff->failure, sizeof(handoff->failure), reason);
+        bt_str_copy(handoff->failure, sizeof(handoff->failure), reason);
         if (!handoff->told_hold_ended) {
             handoff->told_hold_ended = true;
             tell_reason(handoffs, handoff, NEWS_HOLD_ENDED, reason, true);
@@ -546,7 +538,7 @@ static void add_pull(struct handoffs *handoffs, struct handoff *handoff,
     handoff->wait_us = larger(handoff->wait_us, report->wait_us);
     handoff->read_us = larger(handoff->read_us, report->read_us);
     handoff->proof_us = larger(handoff->proof_us, report->proof_us);
-    copy_word(handoff->provider, sizeof(handoff->provider), report->provider);
+    bt_str_copy(handoff->provider, sizeof(handoff->provider), report->provider);
     control_stat_add(handoffs->stats, CONTROL_STAT_PULLED_BYTES, 0,
                      report->bytes > INT64_MAX ? 0 : (int64_t)report->bytes);
     bt_metrics_observe_us(handoffs->stats, CONTROL_STAT_PULL_SECONDS, 0,
@@ -653,7 +645,7 @@ enum handoff_answer handoffs_pull_failed(struct handoffs *handoffs,
     if (handoff == NULL) {
         return HANDOFF_ANSWER_ACK;
     }
-    copy_word(handoff->failure, sizeof(handoff->failure), report->reason);
+    bt_str_copy(handoff->failure, sizeof(handoff->failure), report->reason);
     if (!handoff->told_pull_failed) {
         handoff->told_pull_failed = true;
         tell_reason(handoffs, handoff, NEWS_PULL_FAILED, report->reason,

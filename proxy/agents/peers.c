@@ -4,6 +4,7 @@
 #include "proxy/agents/peers.h"
 
 #include "common/base/log.h"
+#include "common/json/json_write.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -190,23 +191,15 @@ static struct peer *find_peer(struct agent_link *decode, const char *engine,
     return peer;
 }
 
-static void copy_text(char *to, size_t size, struct bt_str text)
-{
-    const size_t len = text.len < size ? text.len : size - 1;
-
-    memcpy(to, text.ptr, len);
-    to[len] = '\0';
-}
-
 static void take_report(struct peer *peer, const struct agent_message *message,
                         bool is_ready)
 {
     peer->state = is_ready ? PEER_READY : PEER_FAILED;
     peer->us = agent_message_u32(message, AGENT_MEMBER_US, 0);
-    copy_text(peer->provider, sizeof(peer->provider),
-              agent_message_text(message, AGENT_MEMBER_PROVIDER));
-    copy_text(peer->reason, sizeof(peer->reason),
-              agent_message_text(message, AGENT_MEMBER_REASON));
+    bt_str_copy(peer->provider, sizeof(peer->provider),
+                agent_message_text(message, AGENT_MEMBER_PROVIDER));
+    bt_str_copy(peer->reason, sizeof(peer->reason),
+                agent_message_text(message, AGENT_MEMBER_REASON));
     bt_log_limited(is_ready ? BT_LOG_DEBUG : BT_LOG_WARN,
                    peer->decode->hello.url, "rank %u %s rank %u of %s%s%s",
                    peer->decode->hello.rank,

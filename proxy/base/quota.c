@@ -4,10 +4,11 @@
  */
 #include "proxy/base/quota.h"
 
+#include "common/base/random.h"
+
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/random.h>
 
 #define BUCKETS 16384 /* a power of two */
 
@@ -34,7 +35,7 @@ struct quotas *quotas_open(size_t connections, uint64_t bytes)
     if (quotas == NULL) {
         return NULL;
     }
-    if (getrandom(&quotas->seed, sizeof(quotas->seed), 0) < 0 ||
+    if (!bt_random_bytes(&quotas->seed, sizeof(quotas->seed)) ||
         pthread_mutex_init(&quotas->lock, NULL) != 0) {
         free(quotas);
         return NULL;

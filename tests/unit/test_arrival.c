@@ -80,12 +80,12 @@ END_TEST
 
 START_TEST(random_numbers_below_a_limit_reach_all_of_them)
 {
-    struct random random;
+    struct bt_random random;
     unsigned seen[8] = {0};
 
-    random_init(&random, 3, 4);
+    bt_random_init(&random, 3, 4);
     for (int i = 0; i < 8000; i++) {
-        const uint32_t number = random_below(&random, BT_ARRAY_LEN(seen));
+        const uint32_t number = bt_random_below(&random, BT_ARRAY_LEN(seen));
         ck_assert_uint_lt(number, BT_ARRAY_LEN(seen));
         seen[number]++;
     }
@@ -98,12 +98,12 @@ END_TEST
 
 START_TEST(random_units_are_above_zero_and_at_most_one)
 {
-    struct random random;
+    struct bt_random random;
     double least = 1.0;
 
-    random_init(&random, 0, 0);
+    bt_random_init(&random, 0, 0);
     for (int i = 0; i < 100000; i++) {
-        const double unit = random_unit(&random);
+        const double unit = bt_random_unit(&random);
         ck_assert(unit > 0.0);
         ck_assert(unit <= 1.0);
         least = unit < least ? unit : least;

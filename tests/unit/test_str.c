@@ -132,7 +132,59 @@ START_TEST(copies_to_c_strings_but_no_nul)
 }
 END_TEST
 
+START_TEST(copies_what_fits_and_ends_it)
+{
+    char text[4] = "xyz";
+
+    bt_str_copy(text, sizeof(text), BT_STR("ab"));
+    ck_assert_str_eq(text, "ab");
+    bt_str_copy(text, sizeof(text), BT_STR("abcd"));
+    ck_assert_str_eq(text, "abc");
+    bt_str_copy(text, sizeof(text), bt_str_of(NULL));
+    ck_assert_str_eq(text, "");
+}
+END_TEST
+
+START_TEST(splits_a_host_from_its_port)
+{
+    static const struct {
+        const char *text;
+        const char *host;
+        const char *port;
+    } good[] = {{"h:80", "h", "80"},
+                {"h", "h", ""},
+                {"[::1]:80", "::1", "80"},
+                {"[::1]", "::1", ""},
+                {"h:x:y", "h", "x:y"}};
+    static const char *const bad[] = {
+        "", ":80", "::1", "[::1", "[]:1", "h:", "[::1]x", "[::1]80", "[::1]:"};
+    struct bt_str host, port;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(good); i++) {
+        ck_assert(bt_str_split_host(bt_str_of(good[i].text), &host, &port));
+        ck_assert(bt_str_eq(host, bt_str_of(good[i].host)));
+        ck_assert(bt_str_eq(port, bt_str_of(good[i].port)));
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(bad); i++) {
+        ck_assert_msg(!bt_str_split_host(bt_str_of(bad[i]), &host, &port), "%s",
+                      bad[i]);
+    }
+}
+END_TEST
+
+START_TEST(spells_bytes_in_hex)
+{
+    static const unsigned char bytes[] = {0x00, 0xaf, 0x10};
+    char text[7];
+
+    bt_str_hex(bytes, sizeof(bytes), text);
+    ck_assert_str_eq(text, "00af10");
+}
+END_TEST
+
 HARNESS_MAIN("str", compares_with_and_without_case, finds_prefixes_and_needles,
              trims_blanks_but_no_other_space, gives_out_the_items_of_a_list,
              reads_decimal_numbers_exactly, reads_hex_numbers_exactly,
-             writes_numbers_in_decimal_and_hex, copies_to_c_strings_but_no_nul)
+             writes_numbers_in_decimal_and_hex, copies_to_c_strings_but_no_nul,
+             copies_what_fits_and_ends_it, splits_a_host_from_its_port,
+             spells_bytes_in_hex)

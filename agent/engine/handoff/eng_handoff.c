@@ -5,11 +5,11 @@
 #include "agent/engine/handoff/eng_handoff.h"
 
 #include "common/base/log.h"
+#include "common/base/random.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #define POLL_EVENTS  8
 #define PARAMS_FIRST 2048
@@ -630,18 +630,6 @@ static bool alloc_handoff(struct eng_handoff *handoff, uint32_t slots)
     return true;
 }
 
-static uint64_t random_boot(void)
-{
-    uint64_t boot = 0;
-
-    while (boot == 0) {
-        if (getrandom(&boot, sizeof(boot), 0) != (ssize_t)sizeof(boot)) {
-            boot = bt_clock_us();
-        }
-    }
-    return boot;
-}
-
 enum bt_status handoff_open(const struct handoff_options *options,
                             const struct handoff_events *events, void *owner,
                             struct eng_handoff **handoff_p,
@@ -666,7 +654,9 @@ enum bt_status handoff_open(const struct handoff_options *options,
     handoff->lease_ms = options->lease_ms == 0 && agent.proxy_count == 0
                             ? LEASE_ALONE
                             : options->lease_ms;
-    agent.engine_boot = random_boot();
+    if (!bt_random_id(&agent.engine_boot)) {
+        agent.engine_boot = bt_clock_us();
+    }
     agent.world = agent.tp = options->tp;
     agent.log = on_agent_log;
     if (alloc_handoff(handoff, agent.max_handoffs)) {

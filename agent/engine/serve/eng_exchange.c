@@ -6,12 +6,12 @@
 #include "agent/engine/handoff/stock.h"
 #include "agent/engine/serve/eng_answer.h"
 #include "common/base/buf.h"
+#include "common/base/random.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #define ID_MAX     160
@@ -490,7 +490,7 @@ static void make_id(struct eng_exchange *exchange, struct bt_str id)
         memcpy(exchange->id + length, id.ptr, id.len);
         return; /* the rest is zero */
     }
-    if (getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number)) {
+    if (!bt_random_bytes(&number, sizeof(number))) {
         number = bt_clock_us();
     }
     (void)snprintf(exchange->id + length, ID_MAX - length, "%016" PRIx64,

@@ -4,6 +4,7 @@
 #include "agent/src/api/agent_options.h"
 #include "agent/src/api/internal.h"
 #include "agent/src/fabric/cma.h"
+#include "common/base/random.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -188,7 +189,7 @@ static baton_status boot_make(struct baton_agent *agent)
     agent->boot_word = word;
     agent->boot_memory.base = word;
     agent->boot_memory.length = length;
-    if (!bta_random_u64(&agent->boot)) {
+    if (!bt_random_id(&agent->boot)) {
         return BATON_ERR_SYSTEM;
     }
     *agent->boot_word = agent->boot;

@@ -7,7 +7,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 
 #define BUCKETS_LOG2_MAX 20
 
@@ -30,26 +29,8 @@ baton_status baton_id_parse(const char *hex, size_t length, baton_id *id_p)
 
 void baton_id_format(baton_id id, char hex[33])
 {
-    static const char digits[] = "0123456789abcdef";
-
-    for (unsigned i = 0; i < 16; i++) {
-        hex[i] = digits[(id.hi >> (60 - 4 * i)) & 15];
-        hex[16 + i] = digits[(id.lo >> (60 - 4 * i)) & 15];
-    }
-    hex[32] = '\0';
-}
-
-bool bta_random_u64(uint64_t *value_p)
-{
-    uint64_t value = 0;
-
-    do {
-        if (getrandom(&value, sizeof(value), 0) != (ssize_t)sizeof(value)) {
-            return false;
-        }
-    } while (value == 0);
-    *value_p = value;
-    return true;
+    bt_str_hex_u64(id.hi, hex);
+    bt_str_hex_u64(id.lo, hex + 16);
 }
 
 bool bta_idmap_init(struct bta_idmap *map, size_t expected)

@@ -1,5 +1,5 @@
 /*
- * Handoff ids and random numbers, and a map from ids to what they name.
+ * Handoff ids, and a map from ids to what they name.
  */
 #ifndef AGENT_SRC_BASE_ID_H
 #define AGENT_SRC_BASE_ID_H
@@ -12,9 +12,6 @@ static inline bool bta_id_eq(baton_id a, baton_id b)
 {
     return a.hi == b.hi && a.lo == b.lo;
 }
-
-/* Never 0. False when the system gives no random bytes. */
-bool bta_random_u64(uint64_t *value_p);
 
 /* A member of what is mapped; `id` may not change while it is in a map. */
 struct bta_idmap_node {

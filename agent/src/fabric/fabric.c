@@ -7,6 +7,7 @@
  */
 #include "agent/src/base/id.h"
 #include "agent/src/fabric/fabric_core.h"
+#include "common/base/random.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -206,7 +207,7 @@ static int mr_make(struct bta_fabric *fabric, struct bta_memory *memory,
     int rc = -FI_ENOKEY;
 
     for (int i = 0; i < KEY_TRIES && rc == -FI_ENOKEY; i++) {
-        if ((mode & FI_MR_PROV_KEY) == 0 && !bta_random_u64(&key)) {
+        if ((mode & FI_MR_PROV_KEY) == 0 && !bt_random_id(&key)) {
             return -FI_EOTHER;
         }
         if (fabric->info->domain_attr->mr_key_size < sizeof(key)) {

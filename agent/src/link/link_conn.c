@@ -7,12 +7,12 @@
  * The wire is described in agent/LINK.md.
  */
 #include "agent/src/link/link_core.h"
+#include "common/base/random.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ static uint64_t draw_delay_us(uint32_t backoff_ms)
 {
     uint32_t random = 0;
 
-    if (RAND_bytes((unsigned char *)&random, (int)sizeof(random)) != 1) {
+    if (!bt_random_bytes(&random, sizeof(random))) {
         random = 0;
     }
     return (uint64_t)(backoff_ms / 2 + random % (backoff_ms / 2 + 1)) * 1000;

@@ -230,32 +230,13 @@ static void on_name_due(struct bta_timer *timer)
     }
 }
 
-/* Splits "host:port" or "[host]:port"; false when it is neither. */
-static bool split_name(struct bt_str text, struct bt_str *host_p,
-                       struct bt_str *port_p)
+static bool is_host_and_port(struct bt_str host, struct bt_str port)
 {
-    const char *const colon = memrchr(text.ptr, ':', text.len);
-    struct bt_str host, port;
     uint64_t number = 0;
 
-    if (colon == NULL) {
-        return false;
-    }
-    host = bt_str_span(text.ptr, (size_t)(colon - text.ptr));
-    port = bt_str_span(colon + 1, text.len - host.len - 1);
-    if (host.len > 2 && host.ptr[0] == '[' && host.ptr[host.len - 1] == ']') {
-        host = bt_str_span(host.ptr + 1, host.len - 2);
-    } else if (memchr(host.ptr, ':', host.len) != NULL) {
-        return false;
-    }
-    if (host.len == 0 || host.len > 255 || port.len > 5 ||
-        bt_str_to_u64(port, &number) != BT_OK || number == 0 ||
-        number > UINT16_MAX) {
-        return false;
-    }
-    *host_p = host;
-    *port_p = port;
-    return true;
+    return host.len <= 255 && port.len <= 5 &&
+           bt_str_to_u64(port, &number) == BT_OK && number != 0 &&
+           number <= UINT16_MAX;
 }
 
 static baton_status add_unix(struct bta_name *name, struct bt_str path)
@@ -311,7 +292,8 @@ baton_status bta_name_open(struct bta_name *name, struct bta_links *links,
     if (bt_str_starts(all, BT_STR("unix:"))) {
         return add_unix(name, bt_str_span(text + 5, all.len - 5));
     }
-    if (!split_name(all, &host, &port)) {
+    if (!bt_str_split_host(all, &host, &port) ||
+        !is_host_and_port(host, port)) {
         bta_link_log(links, 0,
                      "proxy \"%s\" is no address; HOST:PORT, [V6]:PORT or "
                      "unix:/PATH would be right",

@@ -31,14 +31,6 @@ const char *bta_peer_provider(const struct bta_peer *peer)
 
 /* --- announcing --- */
 
-static void text_copy(char *out, size_t cap, const char *text)
-{
-    const size_t length = strnlen(text, cap - 1);
-
-    memcpy(out, text, length);
-    out[length] = '\0';
-}
-
 static void tell_links(const struct bta_peer *peer)
 {
     struct bta_links *const links = peer->peers->links;
@@ -74,8 +66,9 @@ static void tell_host(const struct bta_peer *peer)
         .boot = peer->card.boot,
     };
 
-    text_copy(event.engine, sizeof(event.engine), peer->engine);
-    text_copy(event.provider, sizeof(event.provider), bta_peer_provider(peer));
+    bt_str_copy(event.engine, sizeof(event.engine), bt_str_of(peer->engine));
+    bt_str_copy(event.provider, sizeof(event.provider),
+                bt_str_of(bta_peer_provider(peer)));
     bta_events_news(events, &event);
 }
 

@@ -5,8 +5,8 @@
 
 #include "agent/src/base/sized.h"
 #include "agent/src/geometry/wire.h"
-#include "common/proof.h"
 #include "common/json/json_write.h"
+#include "common/proof.h"
 
 #include <endian.h>
 #include <inttypes.h>
