@@ -50,6 +50,24 @@ def test_a_retry_after_a_broken_hold_gives_the_right_text(clusters, lone):
 
 
 @PROVIDERS
+def test_blocks_that_are_not_written_yet_are_waited_for(clusters, lone, provider):
+    """P answers when its work begins. Params that say so make D wait for P's count; without it, D reads what lies there."""
+    flags = [*FEW, "--provider", provider]
+    slow = ["--prefill-rate", 2000, "--step-tokens", 64]
+    truth = lone(*FEW)
+    pair = clusters(prefill_flags=[*flags, *slow], decode_flags=flags, proxy_flags=["--set", "retry.attempts=0"])
+    for say in ("ready", "unsaid"):
+        for _ in range(3):
+            prompt = fresh()
+            pair.p.fault("answer-early", say)
+            got = verdict(pair.proxy, prompt)
+            assert isinstance(got, str) and (got == truth.complete(prompt, 12)) == (say == "ready"), (say, got)
+    prompt = fresh()
+    assert verdict(pair.proxy, prompt) == truth.complete(prompt, 12)
+    pair.wait_unheld(3)
+
+
+@PROVIDERS
 @pytest.mark.parametrize("fault", ["flip-bytes", "reuse-block=silent"])
 def test_silent_corruption_is_caught_with_checksums_only(clusters, lone, provider, fault):
     """Without a word from the engine the hold word cannot know: that is what --checksum is for."""

@@ -115,6 +115,41 @@ static void fill(struct child *child, const struct order *order)
     }
 }
 
+static baton_status early(struct child *child, const struct order *order,
+                          struct pair_answer *answer)
+{
+    const baton_blocks group = {order->ids, order->count};
+    const baton_bytes info = {child->info, child->info_length};
+    const baton_params params = {
+        .size = sizeof(params),
+        .infos = &info,
+        .info_count = 1,
+        .handoff = order->id,
+        .groups = &group,
+        .group_count = 1,
+        .tokens = order->value,
+        .slot = order->slot,
+        .flags = BATON_PARAMS_READY,
+    };
+
+    return baton_params_write(&params, answer->text, sizeof(answer->text),
+                              &answer->length);
+}
+
+static baton_status told(struct child *child, const struct order *order)
+{
+    const baton_blocks group = {order->ids, order->count};
+    const baton_progress progress = {
+        .size = sizeof(progress),
+        .handoff = order->id,
+        .groups = &group,
+        .group_count = 1,
+        .tokens = order->value,
+    };
+
+    return baton_hold_progress(child->agent, &progress);
+}
+
 static baton_status ready(struct child *child, const struct order *order,
                           struct pair_answer *answer)
 {
@@ -168,6 +203,12 @@ static void obey(struct child *child, const struct order *order,
         break;
     case PAIR_READY:
         answer->status = ready(child, order, answer);
+        break;
+    case PAIR_EARLY:
+        answer->status = early(child, order, answer);
+        break;
+    case PAIR_TOLD:
+        answer->status = told(child, order);
         break;
     case PAIR_BREAK:
         answer->status = baton_hold_break(child->agent, order->id);

@@ -47,6 +47,8 @@ enum pair_order {
     PAIR_FILL,  /* ids with bytes of `value` */
     PAIR_OPEN,  /* hold_open(id, slot) */
     PAIR_READY, /* hold_ready(id, ids, value tokens), gives params */
+    PAIR_EARLY, /* params(id, ids, value tokens) that say: wait for them */
+    PAIR_TOLD,  /* hold_progress(id, ids, value tokens) */
     PAIR_BREAK,
     PAIR_RELEASE,
     PAIR_REUSED, /* ids */

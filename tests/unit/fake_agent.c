@@ -29,6 +29,7 @@ struct region {
 struct fake_hold {
     baton_id id;
     bool is_ready;
+    uint64_t told;
 };
 
 struct fake_pull {
@@ -269,7 +270,7 @@ baton_status baton_hold_open(baton_agent *agent, baton_id handoff,
     if (find_hold(agent, handoff) != NULL) {
         return BATON_ERR_EXISTS;
     }
-    agent->holds[agent->hold_count++] = (struct fake_hold){handoff, false};
+    agent->holds[agent->hold_count++] = (struct fake_hold){handoff, false, 0};
     return BATON_OK;
 }
 
@@ -285,6 +286,18 @@ baton_status baton_hold_ready(baton_agent *agent,
         return BATON_ERR_UNKNOWN;
     }
     hold->is_ready = true;
+    return BATON_OK;
+}
+
+baton_status baton_hold_progress(baton_agent *agent,
+                                 const baton_progress *progress)
+{
+    struct fake_hold *const hold = find_hold(agent, progress->handoff);
+
+    if (hold == NULL || progress->tokens < hold->told) {
+        return BATON_ERR_ARGUMENT;
+    }
+    hold->told = progress->tokens;
     return BATON_OK;
 }
 

@@ -64,6 +64,7 @@ static void setup(void)
     card.region_count = 2;
     card.slots = (struct bta_card_target){0x1000, 0, 1};
     card.slot_count = 64;
+    card.slot_step = 16;
     card.boot_word = (struct bta_card_target){0x2000, 8, 2};
     bt_buf_init(&text);
     bt_buf_append_char(&text, '{');
@@ -194,6 +195,9 @@ START_TEST(each_damaged_member_is_refused)
         {"\"host_id\":\"0", "\"host_id\":\"00"},
         {"\"pid\":5", "\"pid\":99999999999"},
         {"\"n\":64", "\"n\":4294967296"},
+        {"\"step\":16", "\"step\":8"},
+        {"\"step\":16", "\"step\":20"},
+        {"\"step\":16", "\"step\":65536"},
         {"\"endpoints\":[", "\"endpoints\":[5,"},
         {"\"endpoints\":[", "\"endpoints\":[[],"},
         {"\"regions\":[", "\"regions\":[{},"},

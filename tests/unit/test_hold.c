@@ -98,11 +98,11 @@ static void expect_nothing(void)
 
 START_TEST(the_word_is_the_low_half_from_open_on)
 {
-    ck_assert_uint_eq(holds.words[3], 0);
+    ck_assert_uint_eq(holds.records[3].word, 0);
     ck_assert_int_eq(bta_hold_open(&holds, id_a, 3, 0), BATON_OK);
-    ck_assert_uint_eq(holds.words[3], id_a.lo);
-    ck_assert_uint_eq(holds.words[2], 0);
-    ck_assert_uint_eq(holds.words[4], 0);
+    ck_assert_uint_eq(holds.records[3].word, id_a.lo);
+    ck_assert_uint_eq(holds.records[2].word, 0);
+    ck_assert_uint_eq(holds.records[4].word, 0);
 }
 END_TEST
 
@@ -110,7 +110,7 @@ START_TEST(each_end_clears_the_word_and_tells_once)
 {
     hold(id_a, 3, 0, 4);
     ck_assert_int_eq(bta_hold_release(&holds, id_a), BATON_OK);
-    ck_assert_uint_eq(holds.words[3], 0);
+    ck_assert_uint_eq(holds.records[3].word, 0);
     expect_released(id_a, BATON_REASON_PULLED);
     ck_assert_int_eq(bta_hold_release(&holds, id_a), BATON_ERR_UNKNOWN);
     ck_assert_int_eq(bta_hold_break(&holds, id_a), BATON_ERR_UNKNOWN);
@@ -122,10 +122,10 @@ START_TEST(a_break_of_an_open_hold_is_silent_and_frees_the_slot)
 {
     ck_assert_int_eq(bta_hold_open(&holds, id_a, 3, OWNER), BATON_OK);
     ck_assert_int_eq(bta_hold_break(&holds, id_a), BATON_OK);
-    ck_assert_uint_eq(holds.words[3], 0);
+    ck_assert_uint_eq(holds.records[3].word, 0);
     expect_nothing();
     hold(id_a, 3, 0, 1);
-    ck_assert_uint_eq(holds.words[3], id_a.lo);
+    ck_assert_uint_eq(holds.records[3].word, id_a.lo);
 }
 END_TEST
 
@@ -133,7 +133,7 @@ START_TEST(a_break_of_a_ready_hold_gives_broken)
 {
     hold(id_a, 3, 0, 1);
     ck_assert_int_eq(bta_hold_break(&holds, id_a), BATON_OK);
-    ck_assert_uint_eq(holds.words[3], 0);
+    ck_assert_uint_eq(holds.records[3].word, 0);
     expect_released(id_a, BATON_REASON_BROKEN);
 }
 END_TEST
@@ -143,7 +143,7 @@ START_TEST(a_release_of_an_open_hold_ends_it_for_its_reason_when_it_is_ready)
     ck_assert_int_eq(bta_hold_open(&holds, id_a, 3, OWNER), BATON_OK);
     ck_assert(bta_holds_release(&holds, OWNER, id_a, BATON_REASON_PULLED));
     ck_assert(bta_holds_release(&holds, OWNER, id_a, BATON_REASON_CANCELLED));
-    ck_assert_uint_eq(holds.words[3], 0);
+    ck_assert_uint_eq(holds.records[3].word, 0);
     expect_nothing();
     ck_assert_int_eq(ready(id_a, 0, 2, 0), BATON_OK);
     expect_released(id_a, BATON_REASON_PULLED);
@@ -155,7 +155,7 @@ START_TEST(a_release_that_came_first_is_remembered_once)
     ck_assert(bta_holds_release(&holds, OWNER, id_a, BATON_REASON_PULLED));
     ck_assert_uint_eq(bta_tombs_count(&holds.tombs), 1);
     ck_assert_int_eq(bta_hold_open(&holds, id_a, 3, OWNER), BATON_OK);
-    ck_assert_uint_eq(holds.words[3], 0);
+    ck_assert_uint_eq(holds.records[3].word, 0);
     ck_assert_int_eq(ready(id_a, 0, 2, 0), BATON_OK);
     expect_released(id_a, BATON_REASON_PULLED);
     ck_assert_uint_eq(bta_tombs_count(&holds.tombs), 0);
@@ -166,7 +166,7 @@ START_TEST(a_strangers_release_that_came_first_means_nothing)
 {
     ck_assert(bta_holds_release(&holds, OWNER + 1, id_a, BATON_REASON_PULLED));
     ck_assert_int_eq(bta_hold_open(&holds, id_a, 3, OWNER), BATON_OK);
-    ck_assert_uint_eq(holds.words[3], id_a.lo);
+    ck_assert_uint_eq(holds.records[3].word, id_a.lo);
     ck_assert_int_eq(ready(id_a, 0, 2, 0), BATON_OK);
     expect_nothing();
 }
@@ -180,7 +180,7 @@ START_TEST(only_the_owner_releases_and_renews)
     ck_assert(!bta_holds_renew(&holds, OWNER + 1, id_a, 1));
     (void)bta_holds_expire(&holds, bta_now_us() + 30000000);
     expect_nothing();
-    ck_assert_uint_eq(holds.words[3], id_a.lo);
+    ck_assert_uint_eq(holds.records[3].word, id_a.lo);
     bta_holds_release(&holds, OWNER, id_a, BATON_REASON_PULLED);
     expect_released(id_a, BATON_REASON_PULLED);
 }
@@ -197,7 +197,7 @@ START_TEST(a_lease_ends_the_hold_and_a_renewal_moves_it)
     expect_nothing();
     ck_assert_uint_eq(bta_holds_expire(&holds, bta_now_us() + 91000000),
                       UINT64_MAX);
-    ck_assert_uint_eq(holds.words[3], 0);
+    ck_assert_uint_eq(holds.records[3].word, 0);
     expect_released(id_a, BATON_REASON_EXPIRED);
 }
 END_TEST
@@ -214,7 +214,7 @@ START_TEST(an_orphan_lives_no_longer_than_the_rule_says)
     expect_nothing();
     (void)bta_holds_expire(&holds, now_us + 10000001);
     expect_released(id_a, BATON_REASON_EXPIRED);
-    ck_assert_uint_eq(holds.words[4], id_b.lo);
+    ck_assert_uint_eq(holds.records[4].word, id_b.lo);
 }
 END_TEST
 
@@ -262,9 +262,9 @@ START_TEST(reused_blocks_break_every_hold_that_has_one)
     ck_assert_int_eq(reused(0, ids, 3), BATON_OK);
     ck_assert_uint_eq(bta_events_take(&events, got, 4), 2);
     ck_assert_int_eq(got[0].reason, BATON_REASON_BROKEN);
-    ck_assert_uint_eq(holds.words[1], 0);
-    ck_assert_uint_eq(holds.words[2], 0);
-    ck_assert_uint_eq(holds.words[3], 3);
+    ck_assert_uint_eq(holds.records[1].word, 0);
+    ck_assert_uint_eq(holds.records[2].word, 0);
+    ck_assert_uint_eq(holds.records[3].word, 3);
     ck_assert_int_eq(reused(0, ids, 3), BATON_OK);
     expect_nothing();
 }
@@ -292,7 +292,72 @@ START_TEST(wrong_calls_are_refused_and_change_nothing)
     ck_assert_int_eq(ready(id_a, 0, 1, 0), BATON_ERR_STATE);
     ck_assert_int_eq(reused(0, outside, 1), BATON_ERR_ARGUMENT);
     ck_assert_int_eq(reused(1, outside, 1), BATON_ERR_ARGUMENT);
-    ck_assert_uint_eq(holds.words[0], id_a.lo);
+    ck_assert_uint_eq(holds.records[0].word, id_a.lo);
+}
+END_TEST
+
+static baton_status progress(baton_id id, uint64_t tokens)
+{
+    const uint32_t ids[] = {0, 1};
+    const baton_blocks group = {ids, 2};
+    const baton_progress told = {
+        .handoff = id, .groups = &group, .group_count = 1, .tokens = tokens};
+
+    return bta_hold_progress(&holds, &told);
+}
+
+START_TEST(the_ready_count_grows_with_what_is_told)
+{
+    ck_assert_int_eq(progress(id_a, 1), BATON_ERR_UNKNOWN);
+    ck_assert_int_eq(bta_hold_open(&holds, id_a, 3, OWNER), BATON_OK);
+    ck_assert_uint_eq(holds.records[3].ready, 0);
+    ck_assert_int_eq(progress(id_a, 16), BATON_OK);
+    ck_assert(bta_ready_covers(holds.records[3].ready, 16));
+    ck_assert(!bta_ready_covers(holds.records[3].ready, 17));
+    ck_assert_int_eq(progress(id_a, 16), BATON_OK);
+    ck_assert_int_eq(progress(id_a, 15), BATON_ERR_ARGUMENT);
+    ck_assert_int_eq(progress(id_a, (uint64_t)1 << 32), BATON_ERR_ARGUMENT);
+    ck_assert_int_eq(ready(id_a, 0, 15, 0), BATON_ERR_ARGUMENT);
+    ck_assert_int_eq(ready(id_a, 0, 20, 0), BATON_OK);
+    ck_assert(bta_ready_covers(holds.records[3].ready, 20));
+    ck_assert_int_eq(progress(id_a, 21), BATON_ERR_STATE);
+    ck_assert_int_eq(bta_hold_break(&holds, id_a), BATON_OK);
+    ck_assert_uint_eq(holds.records[3].ready, 0);
+    ck_assert_uint_eq(holds.records[2].ready, 0);
+}
+END_TEST
+
+START_TEST(a_released_open_hold_tells_no_progress)
+{
+    ck_assert_int_eq(bta_hold_open(&holds, id_a, 3, OWNER), BATON_OK);
+    ck_assert_int_eq(progress(id_a, 16), BATON_OK);
+    ck_assert(bta_holds_release(&holds, OWNER, id_a, BATON_REASON_PULLED));
+    ck_assert_uint_eq(holds.records[3].word, 0);
+    ck_assert_int_eq(progress(id_a, 20), BATON_OK);
+    ck_assert_uint_eq(holds.records[3].ready, 0);
+    expect_nothing();
+    ck_assert_int_eq(ready(id_a, 0, 20, 0), BATON_OK);
+    ck_assert_uint_eq(holds.records[3].word, 0);
+    ck_assert_uint_eq(holds.records[3].ready, 0);
+    expect_released(id_a, BATON_REASON_PULLED);
+}
+END_TEST
+
+/* A store that a reader's copy was cut by: low bytes old, high bytes new. */
+START_TEST(a_torn_count_covers_nothing)
+{
+    const uint64_t old = bta_ready_word(0xff);
+    const uint64_t new = bta_ready_word(0x100);
+
+    for (unsigned bytes = 1; bytes < 8; bytes++) {
+        const uint64_t low = ((uint64_t)1 << 8 * bytes) - 1;
+        const uint64_t torn = (old & low) | (new & ~low);
+        const uint64_t turned = (new &low) | (old & ~low);
+
+        ck_assert(torn == new || !bta_ready_covers(torn, 0x100));
+        ck_assert(turned == new || !bta_ready_covers(turned, 0x100));
+    }
+    ck_assert(bta_ready_covers(new, 0x100));
 }
 END_TEST
 
@@ -381,5 +446,7 @@ HARNESS_MAIN_WITH(
     the_owners_lease_counts_when_the_host_gave_none,
     reused_blocks_break_every_hold_that_has_one,
     wrong_calls_are_refused_and_change_nothing,
+    the_ready_count_grows_with_what_is_told,
+    a_released_open_hold_tells_no_progress, a_torn_count_covers_nothing,
     an_ended_handoff_is_not_opened_again, no_more_than_max_handoffs_live,
     links_hear_of_holds_in_order, tombstones_are_bounded)

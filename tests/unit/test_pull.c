@@ -658,6 +658,118 @@ START_TEST(closing_an_agent_ends_the_pulls_that_wait)
 }
 END_TEST
 
+/* --- params that come before the blocks --- */
+
+static const uint32_t early_ids[] = {1, 2, 3};
+#define EARLY_TOKENS (3 * PAIR_TOKENS)
+
+static struct pair_answer early;
+
+static void tell_early(enum pair_order order, uint64_t value)
+{
+    pair_tell(&pair, order, id_a, 1, early_ids, 3, value, &answer);
+    ck_assert_int_eq(answer.status, BATON_OK);
+}
+
+/* A pull that began when its hold was opened and nothing was written. */
+static void pull_early(const char *provider, uint32_t timeout_ms)
+{
+    const struct pair_options options = {.provider = provider,
+                                         .pull_timeout_ms = timeout_ms};
+
+    pair_open(&pair, &options);
+    ck_assert_int_eq(pair_introduce(&pair).type, BATON_EVENT_PEER_READY);
+    tell_early(PAIR_OPEN, 0);
+    tell_early(PAIR_EARLY, EARLY_TOKENS);
+    early = answer;
+    ck_assert_int_eq(pair_pull(&pair, id_a, &early, early_ids, 3, 0, 7),
+                     BATON_OK);
+}
+
+static void check_waits(const char *provider)
+{
+    baton_event event;
+
+    pull_early(provider, 0);
+    tell_early(PAIR_TOLD, PAIR_TOKENS);
+    tell_early(PAIR_FILL, 42);
+    tell_early(PAIR_TOLD, EARLY_TOKENS - 1);
+    /* Not a byte was read before all was told: what lay there is gone. */
+    tell_early(PAIR_FILL, 43);
+    tell_early(PAIR_TOLD, EARLY_TOKENS);
+    event = pull_event();
+    ck_assert_int_eq(event.type, BATON_EVENT_PULLED);
+    for (uint32_t i = 1; i <= 3; i++) {
+        ck_assert(pair_block_is(&pair, i, 43, i));
+    }
+    tell_early(PAIR_READY, EARLY_TOKENS);
+    tell_early(PAIR_RELEASE, 0);
+    pair_close(&pair);
+}
+
+START_TEST(waits_for_what_is_not_written_yet_over_tcp)
+{
+    check_waits("tcp");
+}
+END_TEST
+
+START_TEST(waits_for_what_is_not_written_yet_over_cma)
+{
+    check_waits("cma");
+}
+END_TEST
+
+static void check_waiting_ends(const char *provider)
+{
+    baton_event event;
+
+    pull_early(provider, 0);
+    tell_early(PAIR_BREAK, 0);
+    event = pull_event();
+    ck_assert_int_eq(event.type, BATON_EVENT_PULL_FAILED);
+    ck_assert_int_eq(event.reason, BATON_REASON_LOST);
+    /* The slot's next hold begins at none, whatever the last one told. */
+    tell_early(PAIR_OPEN, 0);
+    tell_early(PAIR_TOLD, EARLY_TOKENS);
+    tell_early(PAIR_BREAK, 0);
+    tell_early(PAIR_OPEN, 0);
+    ck_assert_int_eq(pair_pull(&pair, id_a, &early, early_ids, 3, 0, 8),
+                     BATON_OK);
+    ck_assert_int_eq(baton_cancel(pair.agent, 8), BATON_OK);
+    event = pull_event();
+    ck_assert_int_eq(event.reason, BATON_REASON_CANCELLED);
+    pair_close(&pair);
+}
+
+START_TEST(a_wait_ends_with_the_hold_or_the_pull_over_tcp)
+{
+    check_waiting_ends("tcp");
+}
+END_TEST
+
+START_TEST(a_wait_ends_with_the_hold_or_the_pull_over_cma)
+{
+    check_waiting_ends("cma");
+}
+END_TEST
+
+START_TEST(a_wait_is_within_the_deadline)
+{
+    static const char *const PROVIDERS[] = {"tcp", "cma"};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(PROVIDERS); i++) {
+        baton_event event;
+
+        pull_early(PROVIDERS[i], 50);
+        tell_early(PAIR_TOLD, EARLY_TOKENS - 1);
+        event = pull_event();
+        ck_assert_int_eq(event.type, BATON_EVENT_PULL_FAILED);
+        ck_assert_int_eq(event.reason, BATON_REASON_TIMEOUT);
+        pair_close(&pair);
+    }
+}
+END_TEST
+
 START_TEST(a_forks_child_closes_nothing_of_its_parents)
 {
     const uint32_t ids[] = {1, 2};
@@ -701,4 +813,8 @@ HARNESS_MAIN_WITH(
     a_card_that_lies_about_its_boot_is_not_trusted,
     removing_a_peer_fails_its_pulls, many_pulls_at_once_all_end,
     closing_an_agent_ends_the_pulls_that_wait,
-    a_forks_child_closes_nothing_of_its_parents)
+    waits_for_what_is_not_written_yet_over_tcp,
+    waits_for_what_is_not_written_yet_over_cma,
+    a_wait_ends_with_the_hold_or_the_pull_over_tcp,
+    a_wait_ends_with_the_hold_or_the_pull_over_cma,
+    a_wait_is_within_the_deadline, a_forks_child_closes_nothing_of_its_parents)

@@ -251,6 +251,37 @@ START_TEST(polls_without_waiting_while_sleep_is_refused)
 }
 END_TEST
 
+static struct bta_timer late;
+
+static void stop_late(struct bta_timer *timer)
+{
+    ck_assert_ptr_eq(timer, &late);
+    bta_reactor_stop(reactor);
+}
+
+/* What is done before a sleep may set the timer that ends it. */
+static bool set_late(void *owner)
+{
+    bool *const is_set = owner;
+
+    if (!*is_set) {
+        *is_set = true;
+        ck_assert(bta_timer_set(reactor, &late, 1000));
+    }
+    return true;
+}
+
+START_TEST(a_timer_that_is_set_before_a_sleep_ends_it)
+{
+    bool is_set = false;
+
+    late = (struct bta_timer){.on_due = stop_late};
+    bta_reactor_on_sleep(reactor, set_late, &is_set);
+    bta_reactor_run(reactor); /* else for ever */
+    ck_assert(is_set);
+}
+END_TEST
+
 HARNESS_MAIN_WITH("reactor", setup, teardown,
                   calls_a_watch_whose_fd_is_readable,
                   a_watch_removed_in_its_turn_is_not_called,
@@ -258,4 +289,5 @@ HARNESS_MAIN_WITH("reactor", setup, teardown,
                   timers_fire_in_order_and_cleared_ones_never,
                   setting_a_set_timer_moves_it, a_timer_is_never_early,
                   no_wake_of_another_thread_is_lost,
-                  polls_without_waiting_while_sleep_is_refused)
+                  polls_without_waiting_while_sleep_is_refused,
+                  a_timer_that_is_set_before_a_sleep_ends_it)

@@ -184,6 +184,8 @@ START_TEST(what_this_build_cannot_do_is_refused_and_said)
     open_agent();
     ck_assert_int_eq(baton_hold_open(agent, id, 0, 0), BATON_OK);
     ck_assert_int_eq(baton_hold_ready(agent, &progress), BATON_ERR_UNSUPPORTED);
+    ck_assert_int_eq(baton_hold_progress(agent, &progress),
+                     BATON_ERR_UNSUPPORTED);
     ck_assert_int_eq(baton_pull(agent, &request), BATON_ERR_UNSUPPORTED);
     progress.event = NULL;
     progress.flags = 1;

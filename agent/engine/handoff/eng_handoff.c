@@ -33,6 +33,7 @@ struct hold {
     uint32_t slot;
     uint64_t owner; /* the proxy's boot */
     bool is_ready;
+    bool is_offered;  /* early: its params are out, its blocks kept */
     uint64_t waiting; /* ranks whose RELEASED is still to come */
     uint32_t *blocks; /* held, of all groups; NULL while open */
     uint32_t block_count;
@@ -237,7 +238,7 @@ static bool make_ready(struct hold *hold, uint64_t *digests)
 }
 
 static enum bt_status write_params(const struct hold *hold,
-                                   const baton_prompt *prompt,
+                                   const baton_prompt *prompt, uint32_t flags,
                                    const uint64_t *digests,
                                    struct bt_buf *params)
 {
@@ -256,6 +257,7 @@ static enum bt_status write_params(const struct hold *hold,
         .digest_count =
             digests == NULL ? 0 : (size_t)handoff->tp * hold->block_count,
         .slot = hold->slot,
+        .flags = flags,
         .prompt = prompt,
         .key = handoff->key,
     };
@@ -287,6 +289,37 @@ static enum bt_status write_params(const struct hold *hold,
     return BT_OK;
 }
 
+void hold_tell(struct hold *hold, const baton_blocks *groups, uint64_t tokens)
+{
+    for (uint32_t i = 0; hold != NULL && i < hold->handoff->tp; i++) {
+        const baton_progress progress = {
+            .size = sizeof(progress),
+            .handoff = hold->id,
+            .groups = groups,
+            .group_count = hold->handoff->group_count,
+            .tokens = tokens,
+        };
+        const baton_status status =
+            baton_hold_progress(hold->handoff->ranks[i].agent, &progress);
+
+        if (status != BATON_OK) {
+            bt_log(BT_LOG_WARN, OBJECT, "rank %" PRIu32 ": no progress: %s", i,
+                   baton_status_text(status));
+        }
+    }
+}
+
+enum bt_status hold_offer_early(struct hold *hold, const baton_blocks *groups,
+                                const baton_prompt *prompt, uint32_t flags,
+                                struct bt_buf *params)
+{
+    if (!keep_blocks(hold, groups, prompt->token_count)) {
+        return BT_ERR_NOMEM;
+    }
+    hold->is_offered = true;
+    return write_params(hold, prompt, flags, NULL, params);
+}
+
 enum bt_status hold_offer(struct hold **hold, const baton_blocks *groups,
                           const baton_prompt *prompt, struct bt_buf *params)
 {
@@ -296,11 +329,11 @@ enum bt_status hold_offer(struct hold **hold, const baton_blocks *groups,
     uint64_t *digests = NULL;
 
     *hold = NULL;
-    if (!keep_blocks(self, groups, prompt->token_count)) {
+    if (!self->is_offered && !keep_blocks(self, groups, prompt->token_count)) {
         hold_break(&(struct hold *){self});
         return BT_ERR_NOMEM;
     }
-    if (handoff->has_checksum) {
+    if (handoff->has_checksum && !self->is_offered) {
         digests =
             calloc((size_t)handoff->tp * self->block_count, sizeof(*digests));
         if (digests == NULL) {
@@ -312,7 +345,9 @@ enum bt_status hold_offer(struct hold **hold, const baton_blocks *groups,
     handoff->counts.holds_open--;
     handoff->counts.holds_ready++;
     if (make_ready(self, digests)) {
-        status = write_params(self, prompt, digests, params);
+        status = self->is_offered
+                     ? BT_OK
+                     : write_params(self, prompt, 0, digests, params);
         if (status != BT_OK) {
             break_ranks(self, 0, handoff->tp);
         }

@@ -13,7 +13,8 @@
  * Life of a hold, whose blocks may not be used again before it ends:
  *
  *   hold_open --> OPEN --hold_offer--> READY --RELEASED of every rank--> gone
- *                  '-----hold_break---> gone
+ *                 |  '-----hold_break---> gone
+ *                 '-- hold_tell: chunks that are written
  */
 #ifndef AGENT_ENGINE_HANDOFF_ENG_HANDOFF_H
 #define AGENT_ENGINE_HANDOFF_ENG_HANDOFF_H
@@ -112,6 +113,17 @@ BT_MUST_CHECK enum bt_status hold_offer(struct hold **hold,
                                         const baton_blocks *groups,
                                         const baton_prompt *prompt,
                                         struct bt_buf *params);
+/* So many of its tokens are written; `groups` as above. NULL is fine. */
+void hold_tell(struct hold *hold, const baton_blocks *groups, uint64_t tokens);
+/*
+ * A fault: the params before the blocks are written, by flags BATON_PARAMS_….
+ * The hold keeps the blocks from now on; hold_offer follows, without params.
+ */
+BT_MUST_CHECK enum bt_status hold_offer_early(struct hold *hold,
+                                              const baton_blocks *groups,
+                                              const baton_prompt *prompt,
+                                              uint32_t flags,
+                                              struct bt_buf *params);
 /* Preempted or aborted before it was offered. NULL is fine. */
 void hold_break(struct hold **hold);
 

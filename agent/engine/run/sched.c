@@ -253,6 +253,49 @@ static void offer(struct seq *seq)
     do_hold_faults(seq->sched);
 }
 
+/* Nobody hears of a sequence that was answered early any more. */
+static bool ignore_word(void *owner, uint32_t id)
+{
+    (void)owner;
+    (void)id;
+    return true;
+}
+
+static void ignore_end(void *owner, const struct seq_result *result)
+{
+    (void)owner;
+    (void)result;
+}
+
+static const struct seq_events NOBODY = {ignore_word, ignore_end};
+
+/* The fault: the answer goes now, the work is done behind it. */
+static void answer_early(struct seq *seq)
+{
+    const struct seq_events *const events = seq->events;
+    const baton_prompt prompt = prompt_of(seq);
+    struct seq_result result = {.end = SEQ_LENGTH, .cached = seq->cached};
+    baton_blocks lists[MODEL_GROUPS_MAX];
+    uint64_t is_unsaid = 0;
+
+    if (seq->hold == NULL || !fault_take(seq->sched->options.faults,
+                                         FAULT_ANSWER_EARLY, &is_unsaid)) {
+        return;
+    }
+    context_lists(&seq->context, 0, seq->prompt, lists);
+    if (hold_offer_early(seq->hold, lists, &prompt,
+                         is_unsaid != 0 ? 0 : BATON_PARAMS_READY,
+                         &seq->params) != BT_OK) {
+        hold_break(&seq->hold);
+        bt_buf_clear(&seq->params);
+        seq->handoff = SEQ_ALONE;
+        return;
+    }
+    result.params = bt_buf_str(&seq->params);
+    seq->events = &NOBODY;
+    events->on_end(seq->owner, &result);
+}
+
 static void open_hold(struct seq *seq)
 {
     struct sched *const sched = seq->sched;
@@ -266,7 +309,9 @@ static void open_hold(struct seq *seq)
             BT_OK) {
         /* The answer goes without a handoff. */
         seq->handoff = SEQ_ALONE;
+        return;
     }
+    answer_early(seq);
 }
 
 /* --- D: pulling --- */
@@ -446,11 +491,25 @@ static void drop(struct seq *seq)
     context_drop(&seq->context, is_held ? seq->prompt : computed);
 }
 
+/* Of the prompt; what comes behind it is not handed over. */
+static void tell_progress(struct seq *seq)
+{
+    const uint64_t computed = seq->context.computed;
+    const uint64_t tokens = computed < seq->prompt ? computed : seq->prompt;
+    baton_blocks lists[MODEL_GROUPS_MAX];
+
+    if (seq->hold != NULL) {
+        context_lists(&seq->context, 0, tokens, lists);
+        hold_tell(seq->hold, lists, tokens);
+    }
+}
+
 static void compute(struct seq *seq)
 {
     context_write(&seq->context, seq->histories,
                   seq->context.computed + seq->chunk);
     seq->sched->counts.prefill_tokens += seq->chunk;
+    tell_progress(seq);
     publish(seq);
     drop(seq);
 }

@@ -3,6 +3,7 @@
  * engine (D) by one-sided reads, and proves that they are the handoff's own.
  *
  *   P host: hold_open -> compute -> hold_ready, params_write --params--> D host
+ *           (hold_progress: chunks, for a D that has its params early)
  *   D host: pull(params) -> [reads, then the hold word] -> PULLED
  *   proxy:  release                                        -> P: RELEASED
  *
@@ -57,6 +58,10 @@ baton_status baton_blocks_free(baton_agent *agent, uint64_t blocks);
  * owner: the proxy's boot id, 0 none. ERR_BUSY; ERR_EXISTS (or lately ended) */
 baton_status baton_hold_open(baton_agent *agent, baton_id handoff,
                              uint32_t slot, uint64_t owner);
+/* P: so many tokens can be read from now on: a number that only grows, below
+ * 2^32. Whoever has params that say so (BATON_PARAMS_READY) waits for it. */
+baton_status baton_hold_progress(baton_agent *agent,
+                                 const baton_progress *progress);
 /* P: all blocks are written. From now on RELEASED will come, exactly once.
  * ERR_UNKNOWN: there is no such hold. */
 baton_status baton_hold_ready(baton_agent *agent,

@@ -176,6 +176,9 @@ typedef struct baton_prompt {
     const char *adapter, *adapter_revision; /* NULL: none, not known */
 } baton_prompt;
 
+/* Written before the blocks are: D waits for what baton_hold_progress tells. */
+#define BATON_PARAMS_READY 1u
+
 /* P: what kv_transfer_params say. */
 typedef struct baton_params {
     size_t size;
@@ -189,7 +192,7 @@ typedef struct baton_params {
     const uint64_t *digests; /* by rank, or NULL */
     size_t digest_count;
     uint32_t slot;
-    uint32_t flags;             /* 0 */
+    uint32_t flags;             /* BATON_PARAMS_… */
     const baton_prompt *prompt; /* that they are of; NULL: not said */
     baton_bytes key;            /* of the engines; empty: no seal */
 } baton_params;

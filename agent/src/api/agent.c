@@ -364,8 +364,9 @@ static baton_status card_make(struct baton_agent *agent)
     card->dp = options->dp;
     card->role = options->role;
     card->max_handoffs = options->max_handoffs;
-    card->slots = bta_memory_target(&agent->holds.words_memory);
+    card->slots = bta_memory_target(&agent->holds.records_memory);
     card->slot_count = options->max_holds;
+    card->slot_step = sizeof(struct bta_record);
     card->boot_word = bta_memory_target(&agent->boot_memory);
     status = card_endpoints(agent);
     if (status == BATON_OK) {

@@ -224,6 +224,22 @@ static baton_status progress_read(const baton_agent *agent, const char *call,
     return status;
 }
 
+baton_status baton_hold_progress(baton_agent *agent,
+                                 const baton_progress *progress)
+{
+    baton_progress own;
+    baton_status status;
+
+    if (agent == NULL) {
+        return BATON_ERR_ARGUMENT;
+    }
+    if (!can_hold(agent)) {
+        return BATON_ERR_STATE;
+    }
+    status = progress_read(agent, "baton_hold_progress", progress, &own);
+    return status == BATON_OK ? bta_hold_progress(&agent->holds, &own) : status;
+}
+
 baton_status baton_hold_ready(baton_agent *agent,
                               const baton_progress *progress)
 {

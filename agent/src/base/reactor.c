@@ -319,9 +319,10 @@ void bta_reactor_run(struct bta_reactor *reactor)
         int timeout_ms = wait_ms(reactor);
         int count;
 
-        if (timeout_ms != 0 && reactor->may_sleep != NULL &&
-            !reactor->may_sleep(reactor->sleep_owner)) {
-            timeout_ms = 0;
+        if (timeout_ms != 0 && reactor->may_sleep != NULL) {
+            /* What it did may have set a timer. */
+            timeout_ms =
+                reactor->may_sleep(reactor->sleep_owner) ? wait_ms(reactor) : 0;
         }
         count = epoll_wait(reactor->epoll_fd, reactor->events, EVENTS_PER_TURN,
                            timeout_ms);

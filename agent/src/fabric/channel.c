@@ -2,8 +2,8 @@
  * The reading side of one peer rank: an endpoint of its own, so that closing
  * it ends this peer's reads and no one else's.
  *
- * Each operation has the context space that providers ask for and a word in
- * registered memory where a hold or boot word lands.
+ * Each operation has the context space that providers ask for and two words in
+ * registered memory, where a boot word, a hold word or a record lands.
  */
 #include "agent/src/fabric/fabric_core.h"
 
@@ -11,11 +11,12 @@
 
 #define DEPTH_MAX  512
 #define POLL_BATCH 64
+#define WORDS      2 /* that an operation lands at most */
 
 struct bta_op {
     struct fi_context2 space;
     void *context;
-    uint64_t *landing; /* this operation's word */
+    uint64_t *landing; /* this operation's words */
     struct bta_op *next;
 };
 
@@ -45,18 +46,19 @@ static size_t depth_of(const struct bta_fabric *fabric)
 static bool ops_make(struct bta_channel *channel)
 {
     channel->ops = calloc(channel->depth, sizeof(*channel->ops));
-    channel->landings = calloc(channel->depth, sizeof(*channel->landings));
+    channel->landings =
+        calloc(channel->depth, WORDS * sizeof(*channel->landings));
     if (channel->ops == NULL || channel->landings == NULL) {
         return false;
     }
     for (size_t i = 0; i < channel->depth; i++) {
-        channel->ops[i].landing = &channel->landings[i];
+        channel->ops[i].landing = &channel->landings[WORDS * i];
         channel->ops[i].next = channel->idle;
         channel->idle = &channel->ops[i];
     }
     channel->landing_memory.base = channel->landings;
     channel->landing_memory.length =
-        channel->depth * sizeof(*channel->landings);
+        channel->depth * WORDS * sizeof(*channel->landings);
     return true;
 }
 
@@ -165,12 +167,12 @@ enum bta_post bta_channel_read(struct bta_channel *channel,
     return post(channel, read, op);
 }
 
-enum bta_post bta_channel_read_word(struct bta_channel *channel, uint64_t at,
-                                    uint64_t key, void *context)
+static enum bta_post read_words(struct bta_channel *channel, size_t count,
+                                uint64_t at, uint64_t key, void *context)
 {
     struct bta_op *const op = channel->idle;
     struct bta_read read = {
-        .length = sizeof(uint64_t),
+        .length = count * sizeof(uint64_t),
         .desc = channel->landing_memory.desc,
         .at = at,
         .key = key,
@@ -180,9 +182,22 @@ enum bta_post bta_channel_read_word(struct bta_channel *channel, uint64_t at,
         return BTA_POST_LATER;
     }
     op->context = context;
-    *op->landing = 0;
+    op->landing[0] = 0;
+    op->landing[1] = 0;
     read.local = op->landing;
     return post(channel, &read, op);
+}
+
+enum bta_post bta_channel_read_word(struct bta_channel *channel, uint64_t at,
+                                    uint64_t key, void *context)
+{
+    return read_words(channel, 1, at, key, context);
+}
+
+enum bta_post bta_channel_read_record(struct bta_channel *channel, uint64_t at,
+                                      uint64_t key, void *context)
+{
+    return read_words(channel, WORDS, at, key, context);
 }
 
 static void log_error(struct bta_channel *channel)
@@ -216,7 +231,8 @@ int bta_channel_poll(struct bta_channel *channel, struct bta_done *done,
         struct bta_op *const op =
             bt_container_of(entries[i].op_context, struct bta_op, space);
         done[i].context = op->context;
-        done[i].word = *op->landing;
+        done[i].word = op->landing[0];
+        done[i].ready = op->landing[1];
         op->next = channel->idle;
         channel->idle = op;
         outstanding_add(channel, false);

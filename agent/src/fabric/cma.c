@@ -99,19 +99,14 @@ bool bta_cma_read(uint64_t pid, struct iovec *local, struct iovec *remote,
     return false;
 }
 
-bool bta_cma_read_word(uint64_t pid, uint64_t base, uint64_t *word_p,
-                       struct bta_cma_fault *fault_p)
+bool bta_cma_read_words(uint64_t pid, uint64_t base, uint64_t *words,
+                        size_t count, struct bta_cma_fault *fault_p)
 {
-    uint64_t word = 0;
-    struct iovec local = {.iov_base = &word, .iov_len = sizeof(word)};
-    struct iovec remote = {.iov_base = bta_cma_pointer(base),
-                           .iov_len = sizeof(word)};
+    const size_t bytes = count * sizeof(*words);
+    struct iovec local = {.iov_base = words, .iov_len = bytes};
+    struct iovec remote = {.iov_base = bta_cma_pointer(base), .iov_len = bytes};
 
-    if (!bta_cma_read(pid, &local, &remote, 1, sizeof(word), fault_p)) {
-        return false;
-    }
-    *word_p = word;
-    return true;
+    return bta_cma_read(pid, &local, &remote, 1, bytes, fault_p);
 }
 
 void bta_cma_tell(const struct bta_cma_fault *fault, uint64_t pid, char *text,

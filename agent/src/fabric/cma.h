@@ -32,8 +32,9 @@ struct bta_cma_fault {
 /* All bytes of all vectors (at most BTA_CMA_BATCH), or false. */
 bool bta_cma_read(uint64_t pid, struct iovec *local, struct iovec *remote,
                   size_t count, uint64_t bytes, struct bta_cma_fault *fault_p);
-bool bta_cma_read_word(uint64_t pid, uint64_t base, uint64_t *word_p,
-                       struct bta_cma_fault *fault_p);
+/* So many words that lie side by side. */
+bool bta_cma_read_words(uint64_t pid, uint64_t base, uint64_t *words,
+                        size_t count, struct bta_cma_fault *fault_p);
 /* The cause in words without a quote: call, pid, errno or counts. */
 void bta_cma_tell(const struct bta_cma_fault *fault, uint64_t pid, char *text,
                   size_t cap);

@@ -77,10 +77,11 @@ struct bta_read {
     uint64_t at, key;
 };
 
-/* A completion. `word` is what bta_channel_read_word read. */
+/* A completion. `word` is what bta_channel_read_word read; both are what
+ * bta_channel_read_record did. */
 struct bta_done {
     void *context;
-    uint64_t word;
+    uint64_t word, ready;
 };
 
 /* NULL when the address is refused or memory is out. */
@@ -91,6 +92,9 @@ enum bta_post bta_channel_read(struct bta_channel *channel,
                                const struct bta_read *read, void *context);
 enum bta_post bta_channel_read_word(struct bta_channel *channel, uint64_t at,
                                     uint64_t key, void *context);
+/* A slot's: the hold word, and the count of ready tokens behind it. */
+enum bta_post bta_channel_read_record(struct bta_channel *channel, uint64_t at,
+                                      uint64_t key, void *context);
 /* How many of `max` completions there were; -1: a read failed, close it. */
 int bta_channel_poll(struct bta_channel *channel, struct bta_done *done,
                      size_t max);

@@ -263,7 +263,9 @@ static void write_places(const struct bta_card *card, struct bt_buf *out)
     }
     bt_buf_append(out, BT_STR("],\"slots\":{"));
     write_target(&card->slots, out);
-    bt_buf_printf(out, ",\"n\":%" PRIu64 "},\"boot_word\":{", card->slot_count);
+    bt_buf_printf(out,
+                  ",\"n\":%" PRIu64 ",\"step\":%" PRIu64 "},\"boot_word\":{",
+                  card->slot_count, card->slot_step);
     write_target(&card->boot_word, out);
     bt_buf_append(out, BT_STR("}}"));
 }
@@ -469,7 +471,14 @@ static void read_places(struct bta_reader *reader, struct bt_str places,
     read_regions(reader, places, card);
     read_target(reader, slots, &card->slots);
     card->slot_count = bta_reader_u64(reader, slots, BT_STR("n"), UINT32_MAX);
-    check_target(reader, &card->slots, card->slot_count * sizeof(uint64_t));
+    card->slot_step = read_spare(reader, slots, BT_STR("step"), UINT16_MAX);
+    if (card->slot_step == 0) {
+        card->slot_step = BTA_SLOT_BYTES;
+    }
+    if (card->slot_step < BTA_SLOT_BYTES || card->slot_step % 8 != 0) {
+        bta_reader_fail(reader, "slots are records of at least 16 bytes");
+    }
+    check_target(reader, &card->slots, card->slot_count * card->slot_step);
     read_target(reader, boot_word, &card->boot_word);
     check_target(reader, &card->boot_word, sizeof(uint64_t));
 }

@@ -19,6 +19,7 @@
 #define BTA_CARD_ENDPOINTS_MAX 16
 #define BTA_CARD_REGIONS_MAX   16384
 #define BTA_ADDRESS_MAX        256
+#define BTA_SLOT_BYTES         16 /* of a record, as far as we read it */
 
 /* 1 to LINK_ENGINE_MAX printable ASCII characters: the same in every text. */
 bool bta_engine_is_valid(struct bt_str engine);
@@ -55,8 +56,8 @@ struct bta_card {
     size_t endpoint_count;
     struct bta_card_region *regions;
     size_t region_count;
-    struct bta_card_target slots;
-    uint64_t slot_count;
+    struct bta_card_target slots;   /* records of hold word and ready count */
+    uint64_t slot_count, slot_step; /* bytes from one to the next */
     struct bta_card_target boot_word;
 };
 

@@ -33,6 +33,7 @@ struct bta_hold {
     bool is_default;     /* the lease is the owner's to say */
     bool is_untold;      /* in the list for the links */
     baton_reason reason; /* of VOID and OVER */
+    uint64_t told;       /* tokens that are ready */
     uint64_t tokens, bytes;
     struct block_lists blocks;
     struct bta_hold *prev, *next; /* live */
@@ -123,12 +124,29 @@ static void tell(struct bta_holds *holds, struct bta_hold *hold)
 
 static void word_store(struct bta_holds *holds, uint32_t slot, uint64_t word)
 {
-    atomic_store_explicit(&holds->words[slot], word, memory_order_seq_cst);
+    struct bta_record *const record = &holds->records[slot];
+
+    atomic_store_explicit(&record->word, word, memory_order_seq_cst);
     /*
      * The store alone lets later plain stores pass it on weakly ordered
      * machines: the host's overwrite must not be seen before the clear.
      */
     atomic_thread_fence(memory_order_seq_cst);
+    if (word == 0) {
+        /* The slot's next hold begins with none, before its word is set. */
+        atomic_store_explicit(&record->ready, 0, memory_order_relaxed);
+    }
+}
+
+/* After the blocks' bytes, which whoever reads the count may read too. */
+static void ready_store(struct bta_holds *holds, struct bta_hold *hold,
+                        uint64_t tokens)
+{
+    hold->told = tokens;
+    if (hold->state == HOLD_OPEN) {
+        atomic_store_explicit(&holds->records[hold->slot].ready,
+                              bta_ready_word(tokens), memory_order_release);
+    }
 }
 
 static void due_set(struct bta_holds *holds, struct bta_hold *hold,
@@ -178,23 +196,23 @@ static baton_status uses_make(struct bta_holds *holds)
     return BATON_OK;
 }
 
-/* Pages of their own: nothing but hold words is readable beside them. */
-static baton_status words_make(struct bta_holds *holds)
+/* Pages of their own: nothing but records is readable beside them. */
+static baton_status records_make(struct bta_holds *holds)
 {
-    const size_t length = holds->limits.max_holds * sizeof(uint64_t);
-    void *const words = mmap(NULL, length, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t length = holds->limits.max_holds * sizeof(struct bta_record);
+    void *const records = mmap(NULL, length, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    if (words == MAP_FAILED) {
+    if (records == MAP_FAILED) {
         return BATON_ERR_MEMORY;
     }
-    holds->words = words;
-    holds->words_memory.base = words;
-    holds->words_memory.length = length;
+    holds->records = records;
+    holds->records_memory.base = records;
+    holds->records_memory.length = length;
     if (holds->regions->fabric == NULL) {
         return BATON_OK;
     }
-    return bta_fabric_register(holds->regions->fabric, &holds->words_memory,
+    return bta_fabric_register(holds->regions->fabric, &holds->records_memory,
                                holds->regions->is_readable);
 }
 
@@ -217,7 +235,7 @@ baton_status bta_holds_init(struct bta_holds *holds,
     holds->slots = calloc(limits->max_holds, sizeof(struct bta_hold *));
     status = holds->slots != NULL &&
                      bta_idmap_init(&holds->map, limits->max_handoffs)
-                 ? words_make(holds)
+                 ? records_make(holds)
                  : BATON_ERR_MEMORY;
     if (status == BATON_OK) {
         status = uses_make(holds);
@@ -233,10 +251,6 @@ void bta_holds_fini(struct bta_holds *holds)
     if (holds->regions == NULL) {
         return;
     }
-    for (size_t i = 0; holds->words != NULL && i < holds->limits.max_holds;
-         i++) {
-        word_store(holds, (uint32_t)i, 0);
-    }
     while (holds->told_first != NULL) {
         struct bta_hold *const hold = holds->told_first;
         holds->told_first = hold->told_next;
@@ -246,14 +260,15 @@ void bta_holds_fini(struct bta_holds *holds)
     }
     while (holds->live != NULL) {
         struct bta_hold *const hold = holds->live;
+        word_store(holds, hold->slot, 0);
         link_out(holds, hold);
         bta_events_unreserve(holds->events);
         hold_free(hold);
     }
-    bta_fabric_unregister(&holds->words_memory);
-    if (holds->words != NULL) {
-        (void)munmap(holds->words_memory.base,
-                     (size_t)holds->words_memory.length);
+    bta_fabric_unregister(&holds->records_memory);
+    if (holds->records != NULL) {
+        (void)munmap(holds->records_memory.base,
+                     (size_t)holds->records_memory.length);
     }
     for (size_t i = 0; i < BTA_GROUPS_MAX; i++) {
         free(holds->uses[i]);
@@ -376,6 +391,46 @@ static uint64_t bytes_of(const struct bta_holds *holds,
     return bytes;
 }
 
+static baton_status progress_locked(struct bta_holds *holds,
+                                    const baton_progress *progress)
+{
+    struct bta_hold *const hold = find(holds, progress->handoff);
+
+    if (hold == NULL) {
+        return BATON_ERR_UNKNOWN;
+    }
+    if (hold->state == HOLD_READY) {
+        return BATON_ERR_STATE;
+    }
+    if (progress->tokens < hold->told) {
+        return BATON_ERR_ARGUMENT;
+    }
+    ready_store(holds, hold, progress->tokens);
+    return BATON_OK;
+}
+
+static bool progress_checked(const struct bta_holds *holds,
+                             const baton_progress *progress)
+{
+    return progress->tokens <= UINT32_MAX &&
+           bta_blocks_valid(holds->regions, progress->groups,
+                            progress->group_count);
+}
+
+baton_status bta_hold_progress(struct bta_holds *holds,
+                               const baton_progress *progress)
+{
+    baton_status status;
+
+    if (!progress_checked(holds, progress)) {
+        return BATON_ERR_ARGUMENT;
+    }
+    (void)pthread_mutex_lock(&holds->lock);
+    status = progress_locked(holds, progress);
+    (void)pthread_mutex_unlock(&holds->lock);
+    return status;
+}
+
 /* Takes the lists on success. */
 static baton_status ready_locked(struct bta_holds *holds,
                                  const baton_progress *ready,
@@ -392,7 +447,11 @@ static baton_status ready_locked(struct bta_holds *holds,
     if (hold->state == HOLD_READY) {
         return BATON_ERR_STATE;
     }
+    if (ready->tokens < hold->told) {
+        return BATON_ERR_ARGUMENT;
+    }
     is_void = hold->state == HOLD_VOID;
+    ready_store(holds, hold, ready->tokens);
     hold->state = HOLD_READY;
     hold->blocks = *lists;
     lists->ids = NULL;
@@ -415,7 +474,7 @@ baton_status bta_hold_ready(struct bta_holds *holds,
     struct block_lists lists = {0};
     baton_status status;
 
-    if (!bta_blocks_valid(holds->regions, ready->groups, ready->group_count)) {
+    if (!progress_checked(holds, ready)) {
         return BATON_ERR_ARGUMENT;
     }
     status = lists_copy(ready, &lists);

@@ -1,12 +1,16 @@
 /*
  * P's side of handoffs: holds, their words, leases and ends.
  *
- *      hold_open      hold_ready            pulled | cancelled | expired |
- * broken
- *     ----------> OPEN ---------> READY ------------------------------>
- * RELEASED word set   |              lease runs     word clear first
- *                  '-- break: gone, silently. release: word clear, and the
- *                      later hold_ready ends at once (cancelled)
+ *       hold_open        hold_ready        pulled | cancelled |
+ *                                          expired | broken
+ *     -----------> OPEN -----------> READY -----------------> RELEASED
+ *        word set   |  |              lease runs     word clear first
+ *                   |  '-- progress: the count of ready tokens grows
+ *                   '-- break: gone, silently. release: word clear, and the
+ *                       later hold_ready ends at once, for that reason
+ *
+ * Word and count are a record that peers read. The count stands in both halves
+ * of its word: a read that was torn by a store shows two different ones.
  *
  * Everything is under one lock: the host's threads end holds with a cleared
  * word before the call returns, the native thread by lease, proxy and orphan
@@ -25,6 +29,23 @@
 
 #define BTA_LEASE_MS 30000u
 
+/* Of a slot, as peers read it. */
+struct bta_record {
+    _Atomic uint64_t word;  /* the low half of the handoff's id, or 0 */
+    _Atomic uint64_t ready; /* bta_ready_word of the tokens */
+};
+
+static inline uint64_t bta_ready_word(uint64_t tokens)
+{
+    return tokens << 32 | tokens;
+}
+
+/* Does this word, as it was read, say that so many tokens are ready? */
+static inline bool bta_ready_covers(uint64_t ready, uint64_t tokens)
+{
+    return ready >> 32 == (uint32_t)ready && (uint32_t)ready >= tokens;
+}
+
 struct bta_hold;
 
 struct bta_holds_limits {
@@ -37,8 +58,8 @@ struct bta_holds {
     struct bta_events *events;
     const struct bta_regions *regions;
     struct bta_holds_limits limits;
-    _Atomic uint64_t *words; /* max_holds of them, registered */
-    struct bta_memory words_memory;
+    struct bta_record *records; /* max_holds of them, registered */
+    struct bta_memory records_memory;
     struct bta_hold **slots; /* whose hold, by slot */
     struct bta_idmap map;
     struct bta_hold *live;                   /* all in the map */
@@ -51,7 +72,7 @@ struct bta_holds {
     uint64_t ended[BATON_REASON_BROKEN + 1]; /* by reason */
 };
 
-/* ERR_MEMORY, ERR_FABRIC. The words are registered when there is a fabric. */
+/* ERR_MEMORY, ERR_FABRIC. The records are registered when there is a fabric. */
 baton_status bta_holds_init(struct bta_holds *holds,
                             const struct bta_holds_limits *limits,
                             const struct bta_regions *regions,
@@ -64,6 +85,9 @@ void bta_holds_fini(struct bta_holds *holds);
 baton_status bta_hold_open(struct bta_holds *holds, baton_id id, uint32_t slot,
                            uint64_t owner);
 
+/* ERR_ARGUMENT where the count would fall, or is 2^32 or more. */
+baton_status bta_hold_progress(struct bta_holds *holds,
+                               const baton_progress *progress);
 baton_status bta_hold_ready(struct bta_holds *holds,
                             const baton_progress *ready);
 /* Are all block numbers inside their groups? */

@@ -203,8 +203,8 @@ static bool try_cma(struct bta_peer *peer)
         cma_refused(peer, NULL);
         return false;
     }
-    if (!bta_cma_read_word(peer->cma->pid, peer->card.boot_word.base, &word,
-                           &fault)) {
+    if (!bta_cma_read_words(peer->cma->pid, peer->card.boot_word.base, &word, 1,
+                            &fault)) {
         cma_refused(peer, &fault);
         return false;
     }
@@ -566,7 +566,7 @@ static bool poll_channel(struct bta_peer *peer)
         if (done[i].context == peer) {
             try_done(peer, done[i].word);
         } else {
-            bta_part_done(done[i].context, done[i].word);
+            bta_part_done(done[i].context, &done[i]);
         }
     }
     return count > 0;

@@ -89,6 +89,9 @@ void bta_params_write(const struct bta_params *params, struct bt_buf *out)
     if (params->digests != NULL) {
         write_digests(params->digests, params->world, params->block_count, out);
     }
+    if (params->is_early) {
+        bt_buf_append(out, BT_STR(",\"ready\":1"));
+    }
     if (params->prompt.len > 0) {
         bt_buf_printf(out, ",\"prompt\":\"%.*s\"", BT_STR_ARG(params->prompt));
     }
@@ -231,6 +234,7 @@ static void fill(const baton_params *input, const struct bta_card *first,
     }
     params->group_count = input->group_count;
     params->digests = input->digests;
+    params->is_early = (input->flags & BATON_PARAMS_READY) != 0;
     params->block_count = input->digest_count / input->info_count;
 }
 
@@ -351,7 +355,7 @@ baton_status baton_params_write(const baton_params *params, char *text,
     if (length_p == NULL || !input_checked(&input)) {
         return BATON_ERR_ARGUMENT;
     }
-    if (input.flags != 0) {
+    if ((input.flags & ~BATON_PARAMS_READY) != 0) {
         return BATON_ERR_UNSUPPORTED;
     }
     bt_buf_init(&out);
@@ -556,6 +560,16 @@ static void read_owner(struct bta_reader *reader, struct bt_str object,
     }
 }
 
+/* Absent, 0 or 1. */
+static bool read_early(struct bta_reader *reader, struct bt_str object)
+{
+    struct bt_json_value value;
+
+    return reader->why == NULL &&
+           bt_json_find(object, BT_STR("ready"), &value) &&
+           bta_reader_u64(reader, object, BT_STR("ready"), 1) == 1;
+}
+
 /* So many hex digits, or nothing. */
 static struct bt_str read_digits(struct bta_reader *reader,
                                  struct bt_str object, struct bt_str name,
@@ -605,6 +619,7 @@ baton_status bta_params_read(struct bta_params *params, struct bt_str text,
     read_boots(&reader, object, params);
     read_groups(&reader, object, params);
     read_digests(&reader, object, params);
+    params->is_early = read_early(&reader, object);
     params->prompt = read_digits(&reader, object, BT_STR("prompt"), PROMPT_LEN);
     params->seal = read_digits(&reader, object, BT_STR("seal"), BT_PROOF_LEN);
     return bta_reader_end(&reader, why_p);

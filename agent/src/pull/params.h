@@ -3,12 +3,14 @@
  *
  *     {"do_remote_prefill":true,"do_remote_decode":false,"baton":{"v":1,
  *      "handoff":…,"proxy":…,"engine":…,"boots":[…],"slot":…,"tokens":…,
- *      "groups":["10-73,80"],"digests":[["…"]],"prompt":…,"seal":…}}
+ *      "groups":["10-73,80"],"digests":[["…"]],"ready":1,
+ *      "prompt":…,"seal":…}}
  *
  * "proxy" is the boot of the handoff's owner, absent where there is none.
- * "prompt" is 32 hex digits of a SHA-256 over the tokens, items and adapter;
- * "seal" an HMAC-SHA256 over the text of the members before it, as they are
- * written here: hosts may print them in another way on their way to D.
+ * "ready":1 says that the blocks are read once the slot's record covers the
+ * tokens. "prompt" is 32 hex digits of a SHA-256 over the tokens, items and
+ * adapter; "seal" an HMAC-SHA256 over the text of the members before it, as
+ * they are written here: hosts may print them in another way on their way to D.
  *
  * Members beside these are ignored.
  */
@@ -33,6 +35,7 @@ struct bta_params {
     size_t group_count;
     const uint64_t *digests; /* NULL: none; block_count by rank, all ranks */
     size_t block_count;
+    bool is_early;        /* written before the blocks: to wait for them */
     struct bt_str prompt; /* hex of its digest; empty: not said */
     struct bt_str seal;   /* hex; empty: none */
 };

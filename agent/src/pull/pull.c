@@ -12,9 +12,12 @@
 #define SLICE_BYTES (4 * BT_MIB)
 #define RECENT_US   UINT64_C(10000000)
 #define RECENT_MAX  16384
+#define LOOK_MIN_US 200u /* between two looks at a record */
+#define LOOK_MAX_US 2000u
 
 enum pull_state {
     PULL_NEW,
+    PULL_WAITING,
     PULL_READING,
     PULL_PROVING,
     PULL_ENDING,
@@ -34,10 +37,12 @@ struct bta_pull {
     struct bta_plan plan;
     struct bta_part parts[BTA_SOURCES_MAX];
     size_t part_count;
-    size_t pending; /* parts not read, or not proven */
+    size_t pending; /* parts not covered, not read, or not proven */
     baton_reason reason;
     bool is_draining;       /* the timer is the drain's */
     struct bta_timer timer; /* deadline, then drain */
+    struct bta_timer look;  /* of WAITING: the records are read again */
+    uint32_t look_us;
     uint64_t asked_us, first_us, read_us;
     char provider[16];
 };
@@ -70,14 +75,14 @@ struct bta_pulls {
 
 /* --- parts in peers' lists --- */
 
-/* A proof is eight bytes and ends a pull: it waits for nobody's data. */
-static void part_queue(struct bta_part *part, bool is_proof)
+/* A proof, or a record, is few bytes: it waits for nobody's data. */
+static void part_queue(struct bta_part *part, bool is_first)
 {
     if (part->is_queued) {
         return;
     }
     part->is_queued = true;
-    if (is_proof) {
+    if (is_first) {
         TAILQ_INSERT_HEAD(&part->peer->queue, part, queue_entry);
     } else {
         TAILQ_INSERT_TAIL(&part->peer->queue, part, queue_entry);
@@ -227,6 +232,7 @@ static void pull_finish(struct bta_pull *pull, baton_reason reason)
         part_detach(&pull->parts[i]);
     }
     bta_timer_clear(pulls->options.reactor, &pull->timer);
+    bta_timer_clear(pulls->options.reactor, &pull->look);
     TAILQ_REMOVE(&pulls->live, pull, entry);
     (void)pthread_mutex_lock(&pulls->lock);
     bta_idmap_remove(&pulls->tags, &pull->node);
@@ -259,6 +265,7 @@ static void pull_end(struct bta_pull *pull, baton_reason reason)
     if (pull->state != PULL_ENDING) {
         pull->state = PULL_ENDING;
         pull->reason = reason;
+        bta_timer_clear(pulls->options.reactor, &pull->look);
     }
     for (size_t i = 0; i < pull->part_count; i++) {
         if (pull->parts[i].peer != NULL) {
@@ -310,6 +317,67 @@ void bta_part_lost(struct bta_part *part, baton_reason reason)
 {
     part_detach(part);
     pull_end(part->pull, reason);
+}
+
+/* --- waiting for the blocks --- */
+
+/* Posts or copies: every block that the pull wants is written. */
+static void pull_read(struct bta_pull *pull)
+{
+    pull->state = PULL_READING;
+    pull->pending = pull->part_count;
+    /* No byte of a block may have been fetched before the counts were. */
+    atomic_thread_fence(memory_order_seq_cst);
+    for (size_t i = 0; i < pull->part_count; i++) {
+        part_queue(&pull->parts[i], false);
+    }
+}
+
+static void on_look(struct bta_timer *timer)
+{
+    struct bta_pull *const pull = bt_container_of(timer, struct bta_pull, look);
+
+    for (size_t i = 0; i < pull->part_count; i++) {
+        struct bta_part *const part = &pull->parts[i];
+        if (!part->is_covered && part->outstanding == 0) {
+            part_queue(part, true);
+        }
+    }
+}
+
+static void look_later(struct bta_pull *pull)
+{
+    const uint32_t twice = pull->look_us * 2;
+
+    if (pull->look.due_us != 0) {
+        return;
+    }
+    if (!bta_timer_set(pull->pulls->options.reactor, &pull->look,
+                       pull->look_us)) {
+        pull_end(pull, BATON_REASON_MEMORY);
+        return;
+    }
+    pull->look_us = twice > LOOK_MAX_US ? LOOK_MAX_US : twice;
+}
+
+/* The part's record as it was read. The pull may be over after this. */
+static void part_look(struct bta_part *part, const struct bta_done *record)
+{
+    struct bta_pull *const pull = part->pull;
+
+    if (record->word != pull->params.handoff.lo) {
+        pull_end(pull, BATON_REASON_LOST);
+        return;
+    }
+    if (!bta_ready_covers(record->ready, pull->params.tokens)) {
+        look_later(pull);
+        return;
+    }
+    part->is_covered = true;
+    pull->pending--;
+    if (pull->pending == 0) {
+        pull_read(pull);
+    }
 }
 
 /* --- proof --- */
@@ -392,15 +460,17 @@ static void part_prove(struct bta_part *part, uint64_t word)
     }
 }
 
-void bta_part_done(struct bta_part *part, uint64_t word)
+void bta_part_done(struct bta_part *part, const struct bta_done *done)
 {
     struct bta_pull *const pull = part->pull;
 
     part->outstanding--;
     if (pull->state == PULL_ENDING) {
         pull_end(pull, pull->reason);
+    } else if (pull->state == PULL_WAITING) {
+        part_look(part, done);
     } else if (pull->state == PULL_PROVING) {
-        part_prove(part, word);
+        part_prove(part, done->word);
     } else if (part->outstanding == 0 && part->next == part->end) {
         part_read(part);
     }
@@ -425,10 +495,12 @@ static struct bta_read read_of(const struct bta_part *part,
     };
 }
 
-static struct bta_card_target word_of(const struct bta_part *part)
+/* Where the record of the handoff is: the hold word, then the count. */
+static struct bta_card_target record_of(const struct bta_part *part)
 {
     struct bta_card_target target = part->peer->card.slots;
-    const uint64_t offset = part->pull->params.slot * sizeof(uint64_t);
+    const uint64_t offset =
+        part->pull->params.slot * part->peer->card.slot_step;
 
     target.base += offset;
     target.at += offset;
@@ -452,10 +524,13 @@ static enum bta_step posted(struct bta_part *part, enum bta_post post)
 
 static enum bta_step post_word(struct bta_part *part)
 {
-    const struct bta_card_target target = word_of(part);
-    const enum bta_step step =
-        posted(part, bta_channel_read_word(part->peer->channel, target.at,
-                                           target.key, part));
+    const struct bta_card_target target = record_of(part);
+    struct bta_channel *const channel = part->peer->channel;
+    const enum bta_post post =
+        part->pull->state == PULL_WAITING
+            ? bta_channel_read_record(channel, target.at, target.key, part)
+            : bta_channel_read_word(channel, target.at, target.key, part);
+    const enum bta_step step = posted(part, post);
 
     if (step == BTA_STEP_MORE) {
         part_unqueue(part);
@@ -527,15 +602,22 @@ static enum bta_step copy_failed(struct bta_part *part,
 
 static enum bta_step copy_word(struct bta_part *part)
 {
-    const struct bta_card_target target = word_of(part);
+    const struct bta_card_target target = record_of(part);
+    const bool is_waiting = part->pull->state == PULL_WAITING;
     struct bta_cma_fault fault;
-    uint64_t word;
+    uint64_t words[2] = {0, 0};
 
-    if (!bta_cma_read_word(part->peer->cma->pid, target.base, &word, &fault)) {
+    if (!bta_cma_read_words(part->peer->cma->pid, target.base, words,
+                            is_waiting ? 2 : 1, &fault)) {
         return copy_failed(part, &fault);
     }
     part_unqueue(part);
-    part_prove(part, word);
+    if (is_waiting) {
+        part_look(part,
+                  &(struct bta_done){.word = words[0], .ready = words[1]});
+    } else {
+        part_prove(part, words[0]);
+    }
     return BTA_STEP_EMPTY;
 }
 
@@ -563,6 +645,9 @@ enum bta_step bta_part_step(struct bta_part *part)
 {
     struct bta_pull *const pull = part->pull;
 
+    if (pull->state == PULL_WAITING) {
+        return part->peer->is_near ? copy_word(part) : post_word(part);
+    }
     if (pull->first_us == 0) {
         const char *const provider = bta_peer_provider(part->peer);
         pull->first_us = bta_now_us();
@@ -662,10 +747,23 @@ static void parts_make(struct bta_pull *pull, size_t count,
         }
         part->end = run;
         part_attach(part, peers[i]);
-        part_queue(part, false);
     }
     pull->part_count = count;
-    pull->pending = count;
+}
+
+/* Reads the blocks, or first whether they are written. */
+static void pull_begin(struct bta_pull *pull)
+{
+    if (!pull->params.is_early) {
+        pull_read(pull);
+        return;
+    }
+    pull->state = PULL_WAITING;
+    pull->look_us = LOOK_MIN_US;
+    pull->pending = pull->part_count;
+    for (size_t i = 0; i < pull->part_count; i++) {
+        part_queue(&pull->parts[i], true);
+    }
 }
 
 static size_t wanted_of(const struct bta_pull *pull)
@@ -712,8 +810,8 @@ static void pull_start(struct bta_pull *pull)
         pull_finish(pull, reason);
         return;
     }
-    pull->state = PULL_READING;
     parts_make(pull, sources.count, peers);
+    pull_begin(pull);
 }
 
 /* --- the host's calls --- */
@@ -780,6 +878,7 @@ static baton_status pull_make(struct bta_pulls *pulls,
     pull->node.id.lo = request->tag;
     pull->have_tokens = request->have_tokens;
     pull->timer.on_due = on_timer;
+    pull->look.on_due = on_look;
     pull->asked_us = bta_now_us();
     status = read_params(pull, request);
     if (status == BATON_OK) {

@@ -1,13 +1,15 @@
 /*
  * D's side of handoffs: pulls, each of one part per P rank.
  *
- *     host: submit -> inbox -> READING -> PROVING -> PULLED
- *                                 |          |
- *                  cancel, timeout, error: ENDING -> PULL_FAILED
+ *     host: submit -> inbox -> (WAITING ->) READING -> PROVING -> PULLED
+ *                                  |            |          |
+ *                        cancel, timeout, error: ENDING -> PULL_FAILED
  *
- * READING ends with the completion of every data read of every part; then a
- * full fence; then each part's hold word is read anew. ENDING waits for reads
- * in flight: after `drain` the peer's channel is closed, which ends them.
+ * WAITING is for params that were written before the blocks: each part's record
+ * is read, again and again, until it covers the tokens. READING ends with the
+ * completion of every data read of every part; then a full fence; then each
+ * part's hold word is read anew. ENDING waits for reads in flight: after
+ * `drain` the peer's channel is closed, which ends them.
  */
 #ifndef AGENT_SRC_PULL_PULL_H
 #define AGENT_SRC_PULL_PULL_H
@@ -27,6 +29,7 @@ struct bta_part {
     size_t next, end;     /* its runs in the plan */
     uint64_t next_offset; /* copied of the next run (cma) */
     uint32_t outstanding; /* reads in flight */
+    bool is_covered;      /* its record says that the tokens are ready */
     bool is_broken;       /* a post failed: lost with its channel */
     bool is_read;         /* every data byte is here */
     bool is_proven;       /* its word was read */
@@ -86,7 +89,7 @@ enum bta_step {
 /* Posts or copies the part's next piece. */
 enum bta_step bta_part_step(struct bta_part *part);
 /* One of its reads is complete. The part may be freed by this. */
-void bta_part_done(struct bta_part *part, uint64_t word);
+void bta_part_done(struct bta_part *part, const struct bta_done *done);
 /* Its peer is broken or gone: none of its reads is in flight any more. */
 void bta_part_lost(struct bta_part *part, baton_reason reason);
 
