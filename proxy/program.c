@@ -12,6 +12,7 @@
 #include "common/io/log_file.h"
 #include "common/io/process.h"
 #include "proxy/base/quota.h"
+#include "proxy/control.h"
 #include "proxy/front/access_log.h"
 #include "proxy/front/models.h"
 
@@ -187,7 +188,12 @@ static enum bt_status open_control(struct program_run *run)
         .is_draining = &program->is_draining,
     };
 
-    return control_open(&options, &program->control);
+    const enum bt_status status = control_open(&options, &program->control);
+
+    if (status == BT_OK) {
+        program->orders = control_orders(program->control);
+    }
+    return status;
 }
 
 static enum bt_status open_workers(struct program_run *run)

@@ -157,7 +157,7 @@ void worker_enqueue(struct worker *worker, struct exchange *x)
     if (!bt_timer_is_set(&worker->queue_timer)) {
         bt_timer_set(&worker->queue_timer, QUEUE_LOOK_MS);
     }
-    control_want_room(worker->program->control, worker->mailbox);
+    orders_want_room(worker->program->orders, worker->mailbox);
 }
 
 void worker_dequeue(struct worker *worker, struct exchange *x)
@@ -265,7 +265,7 @@ void worker_has_room(struct worker *worker)
         bt_loop_defer(worker->loop, &worker->queue_wake);
     }
     if (queued > worker->queue_count) {
-        control_tell_room(worker->program->control);
+        orders_tell_room(worker->program->orders);
     }
 }
 
@@ -290,7 +290,7 @@ static void on_mail(void *owner, struct bt_mail *mail)
     if (news->kind == NEWS_ROOM) {
         worker_admit(worker);
         if (worker->queue_count > 0) {
-            control_want_room(worker->program->control, worker->mailbox);
+            orders_want_room(worker->program->orders, worker->mailbox);
         }
     } else if (news->kind == NEWS_ENGINE_LOST) {
         engine_lost(worker, news->engine);
@@ -554,8 +554,8 @@ enum bt_status worker_open(struct program *program, unsigned id, const int *fds,
         set_conn_options(worker);
         status = build(worker);
     }
-    if (status == BT_OK && program->control != NULL) {
-        control_add_worker(program->control, worker->mailbox);
+    if (status == BT_OK && program->orders != NULL) {
+        orders_add_worker(program->orders, worker->mailbox);
     }
     while (taken < fd_count && status == BT_OK) {
         status = listener_open(worker, fds[taken++]);
@@ -589,8 +589,8 @@ void worker_close(struct worker **worker)
         bt_timer_clear(&dead->queue_timer);
         bt_deferred_clear(&dead->queue_wake);
         bt_timer_clear(&dead->drain_timer);
-        if (dead->program->control != NULL) {
-            control_forget_worker(dead->program->control, dead->mailbox);
+        if (dead->program->orders != NULL) {
+            orders_forget_worker(dead->program->orders, dead->mailbox);
         }
         bt_mailbox_close(&dead->mailbox);
         bt_mailbox_close(&box_of(dead)->orders);

@@ -12,14 +12,15 @@
 
 #include "common/http/http_call.h"
 #include "common/http/http_conn.h"
+#include "proxy/agents/control_orders.h"
 #include "proxy/config/auth.h"
-#include "proxy/control.h"
 #include "proxy/front/access_log.h"
 #include "proxy/metrics/stats.h"
 
 #include <pthread.h>
 
 struct client;
+struct control;
 struct exchange;
 struct listener;
 struct desk;
@@ -32,6 +33,7 @@ struct program {
     const struct config *config;
     struct registry *registry;
     struct control *control;
+    struct orders *orders; /* of workers to control */
     struct auth *auth;
     uint64_t boot;
     int access_fd;              /* -1: no access log */

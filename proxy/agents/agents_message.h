@@ -6,7 +6,7 @@
 #define PROXY_AGENTS_AGENTS_MESSAGE_H
 
 #include "common/json/json.h"
-#include "proxy/control.h"
+#include "proxy/agents/news.h"
 
 enum agent_member {
     AGENT_MEMBER_TYPE,

@@ -16,7 +16,7 @@
 
 #include "agent/link/limits.h"
 #include "common/metrics.h"
-#include "proxy/control.h"
+#include "proxy/agents/news.h"
 
 #include <sys/queue.h>
 

@@ -155,8 +155,7 @@ static void tell_begin(struct exchange *x)
     }
     memcpy(begin.request_id, name.ptr, len);
     begin.request_id[len] = '\0';
-    x->release_order =
-        control_handoff_begin(x->worker->program->control, &begin);
+    x->release_order = orders_begin(x->worker->program->orders, &begin);
 }
 
 static void start_prefill(struct exchange *x, bool is_fresh)
@@ -214,8 +213,7 @@ static void start_decode(struct exchange *x, bool is_fresh)
         x->repeats = 0;
     } else if (exchange_is_baton(x)) {
         x->repeats += x->decode_has_params ? 1 : 0;
-        control_handoff_decode(x->worker->program->control, x->handoff,
-                               x->decode_engine);
+        orders_decode(x->worker->program->orders, x->handoff, x->decode_engine);
     }
     x->decode_has_params = x->params.len > 0;
     x->is_resent = is_fresh || x->decode_is_fresh;
@@ -650,8 +648,7 @@ static void prefill_good(struct exchange *x,
                         answer->prompt_tokens);
     leg_close(&x->prefill, LEG_OK);
     if (exchange_is_baton(x)) {
-        control_handoff_prefilled(x->worker->program->control, x->handoff,
-                                  x->prefill_us);
+        orders_prefilled(x->worker->program->orders, x->handoff, x->prefill_us);
     }
     decode_after_prefill(x);
 }

@@ -293,8 +293,8 @@ void exchange_release(struct exchange *x, enum release_reason reason,
                       bool cancel_decode)
 {
     if (x->release_order != NULL) {
-        control_handoff_release(x->worker->program->control, &x->release_order,
-                                reason, cancel_decode);
+        orders_release(x->worker->program->orders, &x->release_order, reason,
+                       cancel_decode);
     }
 }
 
@@ -465,7 +465,7 @@ static bool take_news(struct exchange *x, const struct control_news *news)
     switch (news->kind) {
     case NEWS_PULLED:
         x->is_pulled = true;
-        control_handoff_drop(&x->release_order);
+        orders_drop(&x->release_order);
         x->pull = *news;
         return false;
     case NEWS_PULL_FAILED:
@@ -707,8 +707,7 @@ static void first_answer(struct exchange *x)
     x->ttft_us = bt_clock_us() - x->start_us;
     stats_time(x->worker->metrics, STAT_TTFT, x->ttft_us);
     if (exchange_is_baton(x) && x->handoff.lo != 0) {
-        control_handoff_first_token(x->worker->program->control, x->handoff,
-                                    x->ttft_us);
+        orders_first_token(x->worker->program->orders, x->handoff, x->ttft_us);
     }
 }
 

@@ -6,7 +6,7 @@
 #define PROXY_EXCHANGE_PREFILL_H
 
 #include "common/base/arena.h"
-#include "proxy/control.h"
+#include "proxy/agents/news.h"
 
 enum prefill_verdict {
     PREFILL_HANDOFF,    /* params are there and well-formed */

@@ -116,7 +116,7 @@ static void open_with(uint64_t probe_ms)
                      BT_OK);
     ck_assert_int_eq(bt_mailbox_open(fx.loop, on_lost, NULL, &fx.other), BT_OK);
     ck_assert_int_eq(control_open(&options, &fx.control), BT_OK);
-    control_add_worker(fx.control, fx.other);
+    orders_add_worker(control_orders(fx.control), fx.other);
     ck_assert_int_eq(control_start(fx.control), BT_OK);
 }
 
@@ -130,7 +130,7 @@ static struct control_order *release;
 
 static void teardown(void)
 {
-    control_handoff_drop(&release);
+    orders_drop(&release);
     control_close(&fx.control);
     bt_mailbox_close(&fx.worker);
     bt_mailbox_close(&fx.other);
@@ -227,7 +227,7 @@ static void begin(void)
                                     .tokens = 10,
                                     .request_id = "req-1"};
 
-    release = control_handoff_begin(fx.control, &request);
+    release = orders_begin(control_orders(fx.control), &request);
     ck_assert_ptr_nonnull(release);
 }
 
@@ -290,7 +290,7 @@ START_TEST(shows_a_handoff_from_begin_to_its_end)
     const json_t *handoff;
 
     begin();
-    control_handoff_decode(fx.control, ID, &fx.engines[1]);
+    orders_decode(control_orders(fx.control), ID, &fx.engines[1]);
     root = ask_json("/handoffs");
     handoff = json_array_get(json_object_get(root, "live"), 0);
     ck_assert_str_eq(json_string_value(json_object_get(handoff, "state")),
@@ -300,8 +300,9 @@ START_TEST(shows_a_handoff_from_begin_to_its_end)
     ck_assert_str_eq(json_string_value(json_object_get(handoff, "request")),
                      "req-1");
     json_decref(root);
-    control_handoff_release(fx.control, &release, RELEASE_CANCELLED, true);
-    control_handoff_first_token(fx.control, ID, 1234);
+    orders_release(control_orders(fx.control), &release, RELEASE_CANCELLED,
+                   true);
+    orders_first_token(control_orders(fx.control), ID, 1234);
     root = ask_json("/handoffs");
     ck_assert_uint_eq(json_array_size(json_object_get(root, "live")), 0);
     handoff = json_array_get(json_object_get(root, "recent"), 0);
@@ -455,13 +456,13 @@ START_TEST(tells_the_worker_what_agents_say_and_when_there_is_room)
     say(fd, "held", ",\"tokens\":9,\"blocks\":2");
     wait_held(1);
     ck_assert_uint_eq(atomic_load(&fx.engines[0].held_tokens), 9);
-    control_want_room(fx.control, fx.worker);
-    control_want_room(fx.control, fx.worker);
+    orders_want_room(control_orders(fx.control), fx.worker);
+    orders_want_room(control_orders(fx.control), fx.worker);
     say(fd, "released", ",\"reason\":\"expired\"");
     wait_news(2);
     wait_held(0);
     ck_assert_int_eq(fx.news.kind, NEWS_ROOM);
-    control_handoff_release(fx.control, &release, RELEASE_FAILED, false);
+    orders_release(control_orders(fx.control), &release, RELEASE_FAILED, false);
     close(fd);
 }
 END_TEST
@@ -486,8 +487,8 @@ START_TEST(releases_what_a_worker_that_ends_has_left)
     begin();
     say(fd, "held", ",\"tokens\":9");
     wait_held(1);
-    control_want_room(fx.control, fx.worker);
-    control_forget_worker(fx.control, fx.worker);
+    orders_want_room(control_orders(fx.control), fx.worker);
+    orders_forget_worker(control_orders(fx.control), fx.worker);
     wait_release(fd);
     say(fd, "released", ",\"reason\":\"cancelled\"");
     wait_held(0);
@@ -505,7 +506,8 @@ START_TEST(a_release_is_not_lost_for_want_of_memory)
     say(fd, "held", ",\"tokens\":9");
     wait_held(1);
     is_out_of_memory = true;
-    control_handoff_release(fx.control, &release, RELEASE_CANCELLED, false);
+    orders_release(control_orders(fx.control), &release, RELEASE_CANCELLED,
+                   false);
     is_out_of_memory = false;
     wait_release(fd);
     say(fd, "released", ",\"reason\":\"cancelled\"");

@@ -24,80 +24,79 @@ static struct {
     const struct engine *decode;
 } told;
 
-struct control_order *control_handoff_begin(struct control *control,
-                                            const struct handoff_begin *begin)
+struct control_order *orders_begin(struct orders *orders,
+                                   const struct handoff_begin *begin)
 {
-    (void)control;
+    (void)orders;
     ck_assert_uint_ne(begin->id.lo, 0);
     told.begun++;
     return malloc(1); /* only given back */
 }
 
-void control_handoff_prefilled(struct control *control, struct handoff_id id,
-                               uint64_t prefill_us)
+void orders_prefilled(struct orders *orders, struct handoff_id id,
+                      uint64_t prefill_us)
 {
-    (void)control;
+    (void)orders;
     (void)id;
     (void)prefill_us;
     told.prefilled++;
 }
 
-void control_handoff_decode(struct control *control, struct handoff_id id,
-                            const struct engine *decode)
+void orders_decode(struct orders *orders, struct handoff_id id,
+                   const struct engine *decode)
 {
-    (void)control;
+    (void)orders;
     (void)id;
     told.decoded++;
     told.decode = decode;
 }
 
-void control_handoff_drop(struct control_order **release)
+void orders_drop(struct control_order **release)
 {
     free(*release);
     *release = NULL;
 }
 
-void control_handoff_release(struct control *control,
-                             struct control_order **release,
-                             enum release_reason reason, bool cancel_decode)
+void orders_release(struct orders *orders, struct control_order **release,
+                    enum release_reason reason, bool cancel_decode)
 {
-    (void)control;
-    control_handoff_drop(release);
+    (void)orders;
+    orders_drop(release);
     told.released++;
     told.reason = reason;
     told.cancelled += cancel_decode ? 1 : 0;
 }
 
-void control_handoff_first_token(struct control *control, struct handoff_id id,
-                                 uint64_t ttft_us)
+void orders_first_token(struct orders *orders, struct handoff_id id,
+                        uint64_t ttft_us)
 {
-    (void)control;
+    (void)orders;
     (void)id;
     (void)ttft_us;
     told.first_tokens++;
 }
 
-void control_add_worker(struct control *control, struct bt_mailbox *worker)
+void orders_add_worker(struct orders *orders, struct bt_mailbox *worker)
 {
-    (void)control;
+    (void)orders;
     (void)worker;
 }
 
-void control_forget_worker(struct control *control, struct bt_mailbox *worker)
+void orders_forget_worker(struct orders *orders, struct bt_mailbox *worker)
 {
-    (void)control;
+    (void)orders;
     (void)worker;
 }
 
-void control_want_room(struct control *control, struct bt_mailbox *worker)
+void orders_want_room(struct orders *orders, struct bt_mailbox *worker)
 {
-    (void)control;
+    (void)orders;
     (void)worker;
 }
 
-void control_tell_room(struct control *control)
+void orders_tell_room(struct orders *orders)
 {
-    (void)control;
+    (void)orders;
 }
 
 /* --- one worker over two P and two D --- */
