@@ -423,12 +423,14 @@ baton_status baton_region_add(baton_agent *agent, const baton_region *region,
 {
     baton_layout layout = *region->layout;
 
-    (void)region_p;
     layout.block_stride = (uint64_t)(layout.heads == 0 ? 1 : layout.heads) *
                           layout.block_tokens * layout.token_bytes;
     if (agent->region_count == REGIONS_MAX ||
         layout.blocks * layout.block_stride > region->length) {
         return BATON_ERR_ARGUMENT;
+    }
+    if (region_p != NULL) {
+        *region_p = (uint32_t)agent->region_count;
     }
     agent->regions[agent->region_count++] =
         (struct region){region->base, layout};
@@ -530,6 +532,21 @@ size_t fake_agent_holds(void)
         count += fabric.agents[i] == NULL ? 0 : fabric.agents[i]->hold_count;
     }
     return count;
+}
+
+uint64_t fake_agent_told(baton_id id)
+{
+    uint64_t told = UINT64_MAX;
+
+    for (size_t i = 0; i < AGENTS_MAX; i++) {
+        const struct fake_hold *const hold =
+            fabric.agents[i] == NULL ? NULL : find_hold(fabric.agents[i], id);
+
+        if (hold != NULL && hold->told < told) {
+            told = hold->told;
+        }
+    }
+    return told;
 }
 
 void fake_agent_reset(void)

@@ -20,6 +20,8 @@ void fake_agent_release(baton_id id, baton_reason reason);
 void fake_agent_refuse_holds(unsigned count);
 /* Ready holds of all agents of the process. */
 size_t fake_agent_holds(void);
+/* Tokens that a hold was told to have, on the rank that has the fewest. */
+uint64_t fake_agent_told(baton_id id);
 /* Forgets switches; agents must be closed. */
 void fake_agent_reset(void);
 

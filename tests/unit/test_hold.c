@@ -343,6 +343,20 @@ START_TEST(a_released_open_hold_tells_no_progress)
 }
 END_TEST
 
+START_TEST(a_release_outlives_the_break_of_an_open_hold)
+{
+    ck_assert_int_eq(bta_hold_open(&holds, id_a, 3, OWNER), BATON_OK);
+    ck_assert(bta_holds_release(&holds, OWNER, id_a, BATON_REASON_PULLED));
+    ck_assert_int_eq(bta_hold_break(&holds, id_a), BATON_OK);
+    expect_nothing();
+    hold(id_b, 3, 0, 1); /* the slot is free */
+    ck_assert_int_eq(bta_hold_open(&holds, id_a, 4, OWNER), BATON_OK);
+    ck_assert_uint_eq(holds.records[4].word, 0);
+    ck_assert_int_eq(ready(id_a, 1, 1, 60000), BATON_OK);
+    expect_released(id_a, BATON_REASON_PULLED);
+}
+END_TEST
+
 /* A store that a reader's copy was cut by: low bytes old, high bytes new. */
 START_TEST(a_torn_count_covers_nothing)
 {
@@ -447,6 +461,7 @@ HARNESS_MAIN_WITH(
     reused_blocks_break_every_hold_that_has_one,
     wrong_calls_are_refused_and_change_nothing,
     the_ready_count_grows_with_what_is_told,
-    a_released_open_hold_tells_no_progress, a_torn_count_covers_nothing,
+    a_released_open_hold_tells_no_progress,
+    a_release_outlives_the_break_of_an_open_hold, a_torn_count_covers_nothing,
     an_ended_handoff_is_not_opened_again, no_more_than_max_handoffs_live,
     links_hear_of_holds_in_order, tombstones_are_bounded)

@@ -26,6 +26,7 @@ struct sink {
     struct seq *seq;
     bool cancels; /* itself, at the first word */
     bool is_over;
+    uint64_t told; /* tokens of the handoff that were written at the end */
     struct seq_result result;
 };
 
@@ -34,6 +35,8 @@ static struct {
     struct bt_loop *loop;
     struct side p, d;
 } world;
+
+static const baton_id ID = {.hi = 1, .lo = 2};
 
 static bool on_word(void *owner, uint32_t id)
 {
@@ -57,6 +60,7 @@ static void on_end(void *owner, const struct seq_result *result)
     sink->result = *result;
     sink->seq = NULL;
     sink->is_over = true;
+    sink->told = fake_agent_told(ID);
 }
 
 static const struct seq_events EVENTS = {.on_word = on_word, .on_end = on_end};
@@ -217,8 +221,6 @@ static void assert_right(const struct sink *sink, size_t count, size_t words)
     bt_buf_fini(&text);
     free(ask.tokens);
 }
-
-static const baton_id ID = {.hi = 1, .lo = 2};
 
 static void prefill_as(size_t count, baton_id id, struct sink *sink)
 {
@@ -656,6 +658,34 @@ START_TEST(breaks_an_open_hold_when_the_client_leaves)
 }
 END_TEST
 
+/* The params are out before a token is computed; the chunks are told. */
+START_TEST(answers_early_and_tells_what_is_written)
+{
+    struct seq_ask ask = ask_of(40, 1);
+    struct sink p = {.words = 0};
+    char why[100];
+
+    ck_assert_int_eq(
+        fault_arm(&world.p.faults, "answer-early", why, sizeof(why)), BT_OK);
+    ask.handoff = SEQ_GIVES;
+    ask.id = ID;
+    submit(&world.p, &ask, &p);
+    run_until_over(&p);
+    ck_assert_uint_eq(p.words, 0);
+    ck_assert_uint_gt(p.params.len, 0);
+    ck_assert_uint_eq(p.told, 0);
+    while (fake_agent_told(ID) < 40) {
+        turn(1);
+    }
+    turn(4);
+    ck_assert_uint_lt(kv_counts(world.p.kv).free, 32);
+    fake_agent_release(ID, BATON_REASON_PULLED);
+    turn(4);
+    ck_assert_uint_eq(kv_counts(world.p.kv).free, 32);
+    fini(&p);
+}
+END_TEST
+
 /* Bytes that change without a word go into the text: that is what tests of
  * checksums stand on. */
 START_TEST(answers_another_text_from_flipped_bytes)
@@ -756,6 +786,7 @@ HARNESS_MAIN_WITH("sched", set_up, tear_down, answers_alone_what_the_model_says,
                   does_not_read_a_handoff_of_another_length,
                   keeps_blocks_under_a_read_after_a_cancel,
                   breaks_an_open_hold_when_the_client_leaves,
+                  answers_early_and_tells_what_is_written,
                   answers_another_text_from_flipped_bytes,
                   never_lets_a_reused_block_through_once_it_was_said,
                   takes_the_time_that_its_model_says)

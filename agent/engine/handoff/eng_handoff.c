@@ -244,9 +244,8 @@ static enum bt_status write_params(const struct hold *hold,
 {
     struct eng_handoff *const handoff = hold->handoff;
     baton_bytes infos[HANDOFF_RANKS_MAX];
-    const baton_params input = {
+    baton_params input = {
         .size = sizeof(input),
-        .infos = infos,
         .info_count = handoff->tp,
         .handoff = hold->id,
         .owner = hold->owner,
@@ -269,6 +268,7 @@ static enum bt_status write_params(const struct hold *hold,
 
         infos[i] = (baton_bytes){info.ptr, info.len};
     }
+    input.infos = infos;
     do {
         const size_t cap = length;
 

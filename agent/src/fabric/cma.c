@@ -99,6 +99,7 @@ bool bta_cma_read(uint64_t pid, struct iovec *local, struct iovec *remote,
     return false;
 }
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): the kernel writes them. */
 bool bta_cma_read_words(uint64_t pid, uint64_t base, uint64_t *words,
                         size_t count, struct bta_cma_fault *fault_p)
 {

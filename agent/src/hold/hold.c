@@ -488,10 +488,15 @@ baton_status bta_hold_ready(struct bta_holds *holds,
     return status;
 }
 
-/* Silent: nothing was promised for an OPEN hold. */
+/* Silent: nothing was promised for an OPEN hold. What its owner said of it
+ * stays said: the host may open it again. */
 static void open_drop(struct bta_holds *holds, struct bta_hold *hold)
 {
     word_store(holds, hold->slot, 0);
+    if (hold->state == HOLD_VOID) {
+        bta_tombs_add(&holds->tombs, hold->node.id, hold->owner, hold->reason,
+                      bta_now_us());
+    }
     link_out(holds, hold);
     bta_events_unreserve(holds->events);
     hold_free(hold);
