@@ -50,15 +50,15 @@ static void avoid(struct exchange *x, const struct engine *engine)
 
 static void take_turns(struct exchange *x)
 {
-    struct worker_turns *const turns = &x->worker->turns[x->pool->id];
+    struct pool_local *const pool = local_pool(x->local, x->pool);
 
     if (x->has_turns) {
         return;
     }
     x->has_turns = true;
-    x->decode_turn = turns->decode++;
+    x->decode_turn = pool->decode_turn++;
     if (wants_prefill(x)) {
-        x->prefill_turn = turns->prefill++;
+        x->prefill_turn = pool->prefill_turn++;
     }
 }
 
@@ -89,10 +89,9 @@ static struct way pick(struct exchange *x, enum route_reason reason,
 static struct leg_ask ask_of(const struct exchange *x, struct engine *engine,
                              const struct bt_json_splice *body, bool is_fresh)
 {
-    const bool passes_key = !auth_is_needed(x->worker->program->auth);
+    const bool passes_key = !auth_is_needed(x->local->program->auth);
 
     return (struct leg_ask){
-        .worker = x->worker,
         .engine = engine,
         .target = x->target,
         .fields = x->headers.fields,
@@ -120,8 +119,8 @@ static bool open_leg(struct exchange *x, struct leg *leg, struct engine *engine,
 
 static void begin_handoff(struct exchange *x)
 {
-    x->handoff.hi = worker_random(x->worker);
-    x->handoff.lo = worker_random(x->worker) | 1;
+    x->handoff.hi = local_random(x->local);
+    x->handoff.lo = local_random(x->local) | 1;
     prefill_handoff_text(x->handoff, x->handoff_text);
     x->calls++;
     x->repeats = 0;
@@ -139,7 +138,7 @@ static void tell_begin(struct exchange *x)
     struct handoff_begin begin = {
         .id = x->handoff,
         .exchange = x->id,
-        .worker = x->worker->mailbox,
+        .worker = x->local->mailbox,
         .prefill = x->prefill_engine,
         .tokens = x->tokens,
     };
@@ -155,7 +154,7 @@ static void tell_begin(struct exchange *x)
     }
     memcpy(begin.request_id, name.ptr, len);
     begin.request_id[len] = '\0';
-    x->release_order = orders_begin(x->worker->program->orders, &begin);
+    x->release_order = orders_begin(x->local->program->orders, &begin);
 }
 
 static void start_prefill(struct exchange *x, bool is_fresh)
@@ -168,7 +167,7 @@ static void start_prefill(struct exchange *x, bool is_fresh)
     tell_begin(x);
     leg_reserve(&x->decode, x->decode_engine);
     params = prefill_params(conf_of(x)->connector, &x->arena, x->handoff_text,
-                            x->worker->program->boot);
+                            x->local->program->boot);
     request_close_edit(&x->request, &x->request.prefill, &x->arena, params);
     x->prefill.tokens = x->tokens;
     if (!open_leg(x, &x->prefill, x->prefill_engine, &x->request.prefill.splice,
@@ -213,7 +212,7 @@ static void start_decode(struct exchange *x, bool is_fresh)
         x->repeats = 0;
     } else if (exchange_is_baton(x)) {
         x->repeats += x->decode_has_params ? 1 : 0;
-        orders_decode(x->worker->program->orders, x->handoff, x->decode_engine);
+        orders_decode(x->local->program->orders, x->handoff, x->decode_engine);
     }
     x->decode_has_params = x->params.len > 0;
     x->is_resent = is_fresh || x->decode_is_fresh;
@@ -278,7 +277,7 @@ bool attempt_is_spent(const struct exchange *x)
 /* May this handoff still go to another D? */
 static bool handoff_is_good(const struct exchange *x)
 {
-    const uint64_t now = bt_loop_now_ms(x->worker->loop);
+    const uint64_t now = bt_loop_now_ms(x->local->loop);
 
     if (x->params.len == 0) {
         return false;
@@ -304,17 +303,28 @@ static void go_alone(struct exchange *x, enum route_reason reason)
     x->prefill_engine = NULL;
 }
 
+static size_t lane_of(const struct exchange *x)
+{
+    enum lane lane = LANE_ALONE;
+
+    if (wants_prefill(x)) {
+        lane = x->params.len > 0 ? LANE_HANDOFF : LANE_PD;
+    }
+    return LANE_COUNT * (size_t)x->pool->id + lane;
+}
+
 static void wait_for_room(struct exchange *x)
 {
-    if (x->is_queued) {
+    x->wait.lane = lane_of(x);
+    x->wait.keeps_back = x->avoid_count == 0;
+    if (x->state == XS_WAIT) {
         return;
     }
-    if (x->worker->queue_count >= (size_t)x->worker->config->limits.queue) {
+    if (x->local->admission.count >= (size_t)x->local->config->limits.queue) {
         exchange_refuse(x, FAULT_QUEUE_FULL, 0, (struct bt_str){0});
         return;
     }
     exchange_enter(x, XS_WAIT);
-    worker_enqueue(x->worker, x);
 }
 
 /* Engines, or a D for the handoff of `prefill`; where one engine is all there
@@ -378,12 +388,12 @@ void attempt_route(struct exchange *x)
     go_as(x, &way);
     if (way.verdict == ROUTE_WAIT ||
         (way.verdict == ROUTE_FOUND &&
-         ((!x->is_queued && worker_is_behind(x->worker, x)) ||
+         ((x->state != XS_WAIT &&
+           admission_is_behind(&x->local->admission, lane_of(x))) ||
           !take_places(x, &way.choice)))) {
         wait_for_room(x);
         return;
     }
-    worker_dequeue(x->worker, x);
     if (way.verdict != ROUTE_FOUND) {
         exchange_refuse(x, fault_of(way.verdict), 0, (struct bt_str){0});
         return;
@@ -396,12 +406,13 @@ static bool take_attempt(struct exchange *x, enum leg_role role)
 {
     if (conf_of(x)->handoff.on_failure == ON_FAILURE_ERROR ||
         x->deaths >= DEATHS_MAX ||
-        x->attempts >= x->worker->config->retry.attempts ||
-        !worker_take_budget(x->worker, x->pool)) {
+        x->attempts >= x->local->config->retry.attempts ||
+        !pool_local_has_budget(local_pool(x->local, x->pool))) {
         return false;
     }
+    pool_local_take_budget(local_pool(x->local, x->pool));
     x->attempts++;
-    stats_count(x->worker->metrics, STAT_RETRIES, role);
+    stats_count(x->local->metrics, STAT_RETRIES, role);
     return true;
 }
 
@@ -462,7 +473,7 @@ static void complain(struct exchange *x, struct engine *engine,
                      struct bt_str why, struct bt_str words)
 {
     x->why = why;
-    complaint_log(engine, bt_loop_now_ms(x->worker->loop), why, words);
+    complaint_log(engine, bt_loop_now_ms(x->local->loop), why, words);
 }
 
 static struct bt_str answered(struct exchange *x, unsigned code)
@@ -586,7 +597,7 @@ void attempt_prefill_head(struct exchange *x, const struct bt_http_head *head)
 
     if (code == 200) {
         if (head->framing == BT_HTTP_LENGTH &&
-            head->content_length <= x->worker->config->limits.prefill_answer) {
+            head->content_length <= x->local->config->limits.prefill_answer) {
             (void)bt_buf_reserve(&x->answer, (size_t)head->content_length);
         }
         return;
@@ -641,21 +652,21 @@ static void prefill_good(struct exchange *x,
 {
     x->params = answer->params;
     x->cached = answer->cached;
-    x->params_ms = bt_loop_now_ms(x->worker->loop);
+    x->params_ms = bt_loop_now_ms(x->local->loop);
     x->prefill_us = x->prefill.end_us - x->prefill.begun_us;
-    stats_time(x->worker->metrics, STAT_PREFILL_TIME, x->prefill_us);
-    worker_learn_tokens(x->worker, x->pool, x->request.text_bytes,
-                        answer->prompt_tokens);
+    stats_time(x->local->metrics, STAT_PREFILL_TIME, x->prefill_us);
+    pool_local_learn_tokens(local_pool(x->local, x->pool),
+                            x->request.text_bytes, answer->prompt_tokens);
     leg_close(&x->prefill, LEG_OK);
     if (exchange_is_baton(x)) {
-        orders_prefilled(x->worker->program->orders, x->handoff, x->prefill_us);
+        orders_prefilled(x->local->program->orders, x->handoff, x->prefill_us);
     }
     decode_after_prefill(x);
 }
 
 static void prefill_gave_nothing(struct exchange *x)
 {
-    stats_add(x->worker->metrics, STAT_NO_HANDOFF, 1);
+    stats_add(x->local->metrics, STAT_NO_HANDOFF, 1);
     leg_close(&x->prefill, LEG_OK);
     exchange_release(x, RELEASE_CANCELLED, false);
     if (conf_of(x)->handoff.require) {
@@ -733,7 +744,7 @@ void attempt_prefill_failed(struct exchange *x,
 {
     if (failure->stale) {
         leg_close(&x->prefill, LEG_LOST);
-        stats_count(x->worker->metrics, STAT_RESENDS, LEG_PREFILL);
+        stats_count(x->local->metrics, STAT_RESENDS, LEG_PREFILL);
         start_prefill(x, true);
         return;
     }
@@ -822,7 +833,7 @@ void attempt_decode_failed(struct exchange *x,
         return;
     }
     leg_close(&x->decode, LEG_LOST);
-    stats_count(x->worker->metrics, STAT_RESENDS, LEG_DECODE);
+    stats_count(x->local->metrics, STAT_RESENDS, LEG_DECODE);
     x->decode_is_fresh = true;
     if (x->params.len > 0 && !handoff_is_good(x)) {
         start_prefill(x, false);
@@ -1000,11 +1011,11 @@ bool attempt_release(struct exchange *x)
         return false;
     }
     if (!handoff_is_good(x)) {
-        stats_count(x->worker->metrics, STAT_RELEASES, result);
+        stats_count(x->local->metrics, STAT_RELEASES, result);
         return false;
     }
     engine = release_engine(x, &result);
-    stats_count(x->worker->metrics, STAT_RELEASES, result);
+    stats_count(x->local->metrics, STAT_RELEASES, result);
     if (engine == NULL) {
         return false;
     }

@@ -58,15 +58,15 @@ bool exchange_is_stock(const struct exchange *x)
 
 static uint64_t now_ms(const struct exchange *x)
 {
-    return bt_loop_now_ms(x->worker->loop);
+    return bt_loop_now_ms(x->local->loop);
 }
 
 /* --- memory of the body --- */
 
 static enum fault charge_body(struct exchange *x, uint64_t total)
 {
-    struct program *const program = x->worker->program;
-    const uint64_t limit = x->worker->config->limits.body_memory;
+    struct program *const program = x->local->program;
+    const uint64_t limit = x->local->config->limits.body_memory;
     const uint64_t more = total - x->charged;
 
     if (!quota_charge(x->quota, more)) {
@@ -79,7 +79,7 @@ static enum fault charge_body(struct exchange *x, uint64_t total)
         return FAULT_OVERLOADED;
     }
     x->charged = total;
-    stats_add(x->worker->metrics, STAT_BODY_BYTES, (int64_t)more);
+    stats_add(x->local->metrics, STAT_BODY_BYTES, (int64_t)more);
     return FAULT_NONE;
 }
 
@@ -121,9 +121,9 @@ static void drop_body(struct exchange *x)
 {
     bt_buf_fini(&x->body);
     if (x->charged > 0) {
-        atomic_fetch_sub(&x->worker->program->body_bytes, x->charged);
+        atomic_fetch_sub(&x->local->program->body_bytes, x->charged);
         quota_return(x->quota, x->charged);
-        stats_add(x->worker->metrics, STAT_BODY_BYTES, -(int64_t)x->charged);
+        stats_add(x->local->metrics, STAT_BODY_BYTES, -(int64_t)x->charged);
         x->charged = 0;
     }
 }
@@ -132,7 +132,7 @@ static void drop_body(struct exchange *x)
 
 static uint64_t state_ms(const struct exchange *x, enum exchange_state state)
 {
-    const struct config *const config = x->worker->config;
+    const struct config *const config = x->local->config;
 
     switch (state) {
     case XS_NEW:
@@ -177,6 +177,11 @@ void exchange_enter(struct exchange *x, enum exchange_state state)
 {
     bt_log(BT_LOG_DEBUG, x->inner_id, "%s -> %s", STATE_NAMES[x->state],
            STATE_NAMES[state]);
+    if (x->state == XS_WAIT && state != XS_WAIT) {
+        x->queued_us += admission_leave(&x->local->admission, &x->wait);
+    } else if (x->state != XS_WAIT && state == XS_WAIT) {
+        admission_join(&x->local->admission, &x->wait);
+    }
     x->state = state;
     set_timer(x, state_ms(x, state));
 }
@@ -199,7 +204,7 @@ static enum leg_outcome late_outcome(const struct exchange *x)
 
 static void unlink_bucket(struct exchange *x)
 {
-    struct exchange **at = &x->worker->buckets[x->id & (WORKER_BUCKETS - 1)];
+    struct exchange **at = &x->local->buckets[x->id & (LOCAL_BUCKETS - 1)];
 
     while (*at != NULL && *at != x) {
         at = &(*at)->bucket_next;
@@ -217,48 +222,49 @@ static void unlink_bucket(struct exchange *x)
 static bool lacks_report(const struct exchange *x)
 {
     return exchange_is_baton(x) && x->fault == FAULT_NONE &&
-           x->params.len > 0 && x->pull.handoff.lo == 0 &&
-           !access_log_is_off(x->worker->access_log);
+           x->params.len > 0 && x->pull.handoff.lo == 0 && x->local->writes_log;
 }
 
 static void log_once(struct exchange *x)
 {
     if (!x->is_logged) {
         x->is_logged = true;
-        access_log_exchange(x->worker->access_log, x, x->end_us);
+        x->local->events->on_over(x->local->owner, x);
     }
 }
 
 /* The client's part is over: counted and logged, once. */
 static void conclude(struct exchange *x)
 {
-    struct worker *const worker = x->worker;
+    struct local *const local = x->local;
 
     if (x->is_concluded) {
         return;
     }
     x->is_concluded = true;
-    worker_dequeue(worker, x);
+    if (x->state == XS_WAIT) {
+        exchange_enter(x, XS_REPORT);
+    }
     leg_unreserve(&x->decode);
     leg_unreserve(&x->prefill);
     x->end_us = bt_clock_us();
-    worker->exchange_count--;
-    worker->tail_count++;
+    local->exchange_count--;
+    local->tail_count++;
     x->is_unsent = x->is_unsent && x->fault == FAULT_NONE;
-    worker->unsent_count += x->is_unsent ? 1 : 0;
-    stats_add(worker->metrics, STAT_TAILS, 1);
-    stats_add(worker->metrics, STAT_IN_FLIGHT, -1);
-    stats_add(worker->metrics, STAT_BYTES_IN, (int64_t)x->bytes_in);
-    stats_add(worker->metrics, STAT_BYTES_OUT, (int64_t)x->relay.bytes_out);
-    stats_code(worker->metrics, x->code);
+    local->unsent_count += x->is_unsent ? 1 : 0;
+    stats_add(local->metrics, STAT_TAILS, 1);
+    stats_add(local->metrics, STAT_IN_FLIGHT, -1);
+    stats_add(local->metrics, STAT_BYTES_IN, (int64_t)x->bytes_in);
+    stats_add(local->metrics, STAT_BYTES_OUT, (int64_t)x->relay.bytes_out);
+    stats_code(local->metrics, x->code);
     if (x->fault != FAULT_NONE) {
-        stats_count(worker->metrics, STAT_FAULTS, x->fault);
+        stats_count(local->metrics, STAT_FAULTS, x->fault);
     }
     if (x->start_us != 0) {
-        stats_time(worker->metrics, STAT_DURATION, x->end_us - x->start_us);
+        stats_time(local->metrics, STAT_DURATION, x->end_us - x->start_us);
     }
     if (x->pool != NULL) {
-        stats_count(worker->metrics, STAT_ROUTES, x->reason);
+        stats_count(local->metrics, STAT_ROUTES, x->reason);
     }
     if (!lacks_report(x) && !x->is_unsent) {
         log_once(x);
@@ -267,7 +273,7 @@ static void conclude(struct exchange *x)
 
 static void finish(struct exchange *x)
 {
-    struct worker *const worker = x->worker;
+    struct local *const local = x->local;
 
     conclude(x);
     log_once(x);
@@ -282,18 +288,18 @@ static void finish(struct exchange *x)
     bt_timer_clear(&x->timer);
     unlink_bucket(x);
     drop_body(x);
-    worker->tail_count--;
-    worker->unsent_count -= x->is_unsent ? 1 : 0;
-    stats_add(worker->metrics, STAT_TAILS, -1);
-    bt_loop_bury(worker->loop, &x->grave, destroy);
-    worker_check_idle(worker);
+    local->tail_count--;
+    local->unsent_count -= x->is_unsent ? 1 : 0;
+    stats_add(local->metrics, STAT_TAILS, -1);
+    bt_loop_bury(local->loop, &x->grave, destroy);
+    local->events->on_less(local->owner);
 }
 
 void exchange_release(struct exchange *x, enum release_reason reason,
                       bool cancel_decode)
 {
     if (x->release_order != NULL) {
-        orders_release(x->worker->program->orders, &x->release_order, reason,
+        orders_release(x->local->program->orders, &x->release_order, reason,
                        cancel_decode);
     }
 }
@@ -332,12 +338,12 @@ static bool must_harvest(const struct exchange *x)
  */
 static bool must_be_cut(const struct exchange *x)
 {
-    const struct worker *const worker = x->worker;
-    const size_t limit = (size_t)worker->config->limits.tails;
+    const struct local *const local = x->local;
+    const size_t limit = (size_t)local->config->limits.tails;
     const bool is_owed =
         exchange_is_stock(x) && x->params.len > 0 && !attempt_is_spent(x);
 
-    return limit > 0 && worker->tail_count - worker->unsent_count > limit &&
+    return limit > 0 && local->tail_count - local->unsent_count > limit &&
            (must_harvest(x) || must_linger(x) || is_owed ||
             (!x->is_logged && !x->is_unsent));
 }
@@ -347,14 +353,14 @@ void exchange_settle(struct exchange *x)
     conclude(x);
     exchange_release(x, reason_of(x), leg_is_open(&x->decode));
     if (must_be_cut(x)) {
-        stats_add(x->worker->metrics, STAT_TAILS_CUT, 1);
+        stats_add(x->local->metrics, STAT_TAILS_CUT, 1);
         finish(x);
         return;
     }
     if (leg_is_open(&x->prefill)) {
         if (must_harvest(x)) {
             leg_shut(&x->prefill);
-            stats_add(x->worker->metrics, STAT_HARVESTS, 1);
+            stats_add(x->local->metrics, STAT_HARVESTS, 1);
             exchange_enter(x, XS_HARVEST);
             return;
         }
@@ -511,7 +517,7 @@ static void choose_reason(struct exchange *x)
 
 static void start(struct exchange *x)
 {
-    const struct config *const config = x->worker->config;
+    const struct config *const config = x->local->config;
     struct bt_str detail = {0};
     const enum fault fault = request_read(&x->request, &x->arena, x->endpoint,
                                           bt_buf_str(&x->body), &detail);
@@ -525,7 +531,7 @@ static void start(struct exchange *x)
         exchange_refuse(x, fault, 0, detail);
         return;
     }
-    x->pool = registry_pool(x->worker->program->registry, x->request.model);
+    x->pool = registry_pool(x->local->program->registry, x->request.model);
     if (x->pool == NULL) {
         exchange_refuse(x, FAULT_NO_MODEL, 0, x->request.model);
         return;
@@ -535,9 +541,11 @@ static void start(struct exchange *x)
         exchange_refuse(x, FAULT_PRIVATE_MEMBER, 0, x->request.private_name);
         return;
     }
-    x->tokens = worker_estimate_tokens(
-        x->worker, x->pool, x->request.text_bytes, x->request.token_ids);
-    worker_add_budget(x->worker, x->pool);
+    x->tokens =
+        pool_local_estimate_tokens(local_pool(x->local, x->pool),
+                                   x->request.text_bytes, x->request.token_ids);
+    pool_local_add_budget(local_pool(x->local, x->pool),
+                          config->retry.budget_percent);
     choose_reason(x);
     attempt_route(x);
 }
@@ -615,7 +623,7 @@ static void on_wait(struct exchange *x, const struct exchange_event *event)
 
 static void keep_answer(struct exchange *x, struct bt_str bytes)
 {
-    const uint64_t limit = x->worker->config->limits.prefill_answer;
+    const uint64_t limit = x->local->config->limits.prefill_answer;
     const bool is_error = x->prefill.code != 200;
 
     if (!is_error && limit > 0 && x->answer.len + bytes.len > limit) {
@@ -694,7 +702,7 @@ static void on_prefill(struct exchange *x, const struct exchange_event *event)
  * for a while. */
 static void learn_tools(struct exchange *x)
 {
-    struct pool *const pool = &x->worker->program->registry->pools[x->pool->id];
+    struct pool *const pool = &x->local->program->registry->pools[x->pool->id];
 
     if (x->tries_tools && x->code < 400) {
         atomic_store(&pool->tool_choice_until_ms, now_ms(x) + TOOL_CHOICE_MS);
@@ -705,9 +713,9 @@ static void first_answer(struct exchange *x)
 {
     learn_tools(x);
     x->ttft_us = bt_clock_us() - x->start_us;
-    stats_time(x->worker->metrics, STAT_TTFT, x->ttft_us);
+    stats_time(x->local->metrics, STAT_TTFT, x->ttft_us);
     if (exchange_is_baton(x) && x->handoff.lo != 0) {
-        orders_first_token(x->worker->program->orders, x->handoff, x->ttft_us);
+        orders_first_token(x->local->program->orders, x->handoff, x->ttft_us);
     }
 }
 
@@ -785,7 +793,7 @@ static bool take_result(struct exchange *x, enum relay_result result)
 static void await_more(struct exchange *x)
 {
     set_timer(x,
-              x->relay.has_marker ? END_MS : x->worker->config->timeouts.idle);
+              x->relay.has_marker ? END_MS : x->local->config->timeouts.idle);
 }
 
 static void decode_body(struct exchange *x, struct bt_str bytes)
@@ -797,7 +805,7 @@ static void decode_body(struct exchange *x, struct bt_str bytes)
     }
     if (!x->relay.committed) {
         if (!has_failed(&x->decode)) {
-            set_timer(x, x->worker->config->timeouts.idle);
+            set_timer(x, x->local->config->timeouts.idle);
         }
         return;
     }
@@ -903,7 +911,7 @@ static void stream_deadline(struct exchange *x)
 
     if (fault == FAULT_STREAM_STALLED && x->decode.is_paused) {
         /* The client is the slow one; its own deadline watches it. */
-        set_timer(x, x->worker->config->timeouts.idle);
+        set_timer(x, x->local->config->timeouts.idle);
         return;
     }
     if (x->relay.has_marker) {
@@ -932,7 +940,7 @@ static void on_stream(struct exchange *x, const struct exchange_event *event)
         return;
     case XE_ROOM:
         leg_resume(&x->decode);
-        set_timer(x, x->worker->config->timeouts.idle);
+        set_timer(x, x->local->config->timeouts.idle);
         return;
     case XE_CLIENT_GONE:
         client_gone(x);
@@ -973,7 +981,7 @@ static void harvest_end(struct exchange *x)
 
 static void harvest_body(struct exchange *x, struct bt_str bytes)
 {
-    const uint64_t limit = x->worker->config->limits.prefill_answer;
+    const uint64_t limit = x->local->config->limits.prefill_answer;
 
     if (limit > 0 && x->answer.len + bytes.len > limit) {
         finish(x);
@@ -1087,10 +1095,10 @@ static void on_report(struct exchange *x, const struct exchange_event *event)
 static void rest_is_out(struct exchange *x, bool is_whole)
 {
     x->is_unsent = false;
-    x->worker->unsent_count--;
+    x->local->unsent_count--;
     if (!is_whole) {
         x->fault = gone_fault(x);
-        stats_count(x->worker->metrics, STAT_FAULTS, x->fault);
+        stats_count(x->local->metrics, STAT_FAULTS, x->fault);
     }
     if (x->state != XS_REPORT) {
         return;
@@ -1144,6 +1152,42 @@ void exchange_on(struct exchange *x, const struct exchange_event *event)
 
 /* --- life --- */
 
+struct exchange *exchange_find(struct local *local, uint64_t id)
+{
+    struct exchange *x = local->buckets[id & (LOCAL_BUCKETS - 1)];
+
+    while (x != NULL && x->id != id) {
+        x = x->bucket_next;
+    }
+    return x;
+}
+
+static void on_leg(void *owner, const struct leg_event *event)
+{
+    static const enum exchange_event_kind KINDS[] = {
+        [LEG_SENT] = XE_SENT, [LEG_HEAD] = XE_HEAD,     [LEG_BODY] = XE_BODY,
+        [LEG_END] = XE_END,   [LEG_FAILED] = XE_FAILED,
+    };
+    const struct exchange_event told = {
+        .kind = KINDS[event->kind],
+        .leg = event->leg,
+        .head = event->head,
+        .bytes = event->bytes,
+        .failure = event->failure,
+    };
+
+    exchange_on(owner, &told);
+}
+
+static bool on_turn(struct admission_wait *wait)
+{
+    struct exchange *const x = bt_container_of(wait, struct exchange, wait);
+    const struct exchange_event event = {.kind = XE_ADMIT};
+
+    exchange_on(x, &event);
+    return x->state == XS_WAIT;
+}
+
 static void on_due(struct bt_timer *timer)
 {
     struct exchange *const x = bt_container_of(timer, struct exchange, timer);
@@ -1152,7 +1196,7 @@ static void on_due(struct bt_timer *timer)
     exchange_on(x, &event);
 }
 
-struct exchange *exchange_open(struct worker *worker, struct sink *sink,
+struct exchange *exchange_open(struct local *local, struct sink *sink,
                                enum endpoint endpoint)
 {
     struct exchange *const x = calloc(1, sizeof(*x));
@@ -1161,23 +1205,24 @@ struct exchange *exchange_open(struct worker *worker, struct sink *sink,
     if (x == NULL) {
         return NULL;
     }
-    x->worker = worker;
+    x->local = local;
     x->sink = sink;
     x->endpoint = endpoint;
-    x->id = ++worker->next_exchange;
+    x->id = ++local->next_exchange;
     bt_arena_init(&x->arena);
-    bt_timer_init(&x->timer, worker->loop, on_due);
-    leg_init(&x->prefill, x, LEG_PREFILL);
-    leg_init(&x->decode, x, LEG_DECODE);
-    leg_init(&x->release, x, LEG_RELEASE);
+    bt_timer_init(&x->timer, local->loop, on_due);
+    leg_init(&x->prefill, local, LEG_PREFILL, on_leg, x);
+    leg_init(&x->decode, local, LEG_DECODE, on_leg, x);
+    leg_init(&x->release, local, LEG_RELEASE, on_leg, x);
+    x->wait.on_turn = on_turn;
     relay_init(&x->relay, &x->sink);
-    bt_str_hex_u64(worker_random(worker), x->inner_id);
-    bt_str_hex_u64(worker_random(worker), x->inner_id + 16);
-    bucket = &worker->buckets[x->id & (WORKER_BUCKETS - 1)];
+    bt_str_hex_u64(local_random(local), x->inner_id);
+    bt_str_hex_u64(local_random(local), x->inner_id + 16);
+    bucket = &local->buckets[x->id & (LOCAL_BUCKETS - 1)];
     x->bucket_next = *bucket;
     *bucket = x;
-    worker->exchange_count++;
-    stats_add(worker->metrics, STAT_IN_FLIGHT, 1);
+    local->exchange_count++;
+    stats_add(local->metrics, STAT_IN_FLIGHT, 1);
     return x;
 }
 

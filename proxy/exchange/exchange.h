@@ -15,7 +15,6 @@
 #include "proxy/exchange/relay.h"
 #include "proxy/exchange/request.h"
 #include "proxy/fleet/route.h"
-#include "proxy/worker.h"
 
 enum exchange_state {
     XS_NEW,     /* the body is being read */
@@ -56,7 +55,7 @@ struct exchange_event {
 };
 
 struct exchange {
-    struct worker *worker;
+    struct local *local;
     struct sink *sink; /* NULL: answered or gone */
     enum exchange_state state;
     struct bt_arena arena;
@@ -64,9 +63,7 @@ struct exchange {
     struct bt_grave grave;
     uint64_t id; /* the worker's name for it */
     struct exchange *bucket_next;
-    struct exchange *queue_prev;
-    struct exchange *queue_next;
-    bool is_queued;
+    struct admission_wait wait; /* in the queue in XS_WAIT */
 
     /* the request */
     enum endpoint endpoint;
@@ -132,7 +129,6 @@ struct exchange {
     uint64_t end_us; /* when the client's part was over */
     uint64_t total_due_ms; /* 0: none */
     uint64_t start_us;
-    uint64_t queue_begun_us;
     uint64_t queued_us; /* spent in the queue, each time it waited */
     uint64_t prefill_us;
     uint64_t ttft_us;
@@ -140,8 +136,10 @@ struct exchange {
 };
 
 /* NULL when memory is out. The sink must outlive it or send XE_CLIENT_GONE. */
-struct exchange *exchange_open(struct worker *worker, struct sink *sink,
+struct exchange *exchange_open(struct local *local, struct sink *sink,
                                enum endpoint endpoint);
+/* By its number; NULL when it is over. */
+struct exchange *exchange_find(struct local *local, uint64_t id);
 /* The only door. The exchange may be gone (buried) afterwards. */
 void exchange_on(struct exchange *x, const struct exchange_event *event);
 /* A leg at this engine fails over, if the client has seen nothing of it. */

@@ -3,9 +3,6 @@
  */
 #include "proxy/exchange/leg.h"
 
-#include "proxy/exchange/exchange.h"
-#include "proxy/worker.h"
-
 /* All that a request's head has beside the texts that it is made of. */
 #define HEAD_WORDS_MAX 256
 
@@ -44,7 +41,7 @@ void leg_unreserve(struct leg *leg)
         atomic_fetch_sub_explicit(&leg->reserved->in_flight, 1,
                                   memory_order_relaxed);
         leg->reserved = NULL;
-        worker_has_room(leg->exchange->worker);
+        admission_has_room(&leg->local->admission);
     }
 }
 
@@ -74,52 +71,51 @@ static void drop_load(struct leg *leg)
         atomic_fetch_sub_explicit(&leg->engine->pending_tokens, leg->tokens,
                                   memory_order_relaxed);
     }
-    worker_has_room(leg->exchange->worker);
+    admission_has_room(&leg->local->admission);
 }
 
 static void on_sent(void *owner)
 {
     struct leg *const leg = owner;
-    const struct exchange_event event = {.kind = XE_SENT, .leg = leg};
+    const struct leg_event event = {.kind = LEG_SENT, .leg = leg};
 
     leg->is_sent = true;
-    leg->sent_ms = bt_loop_now_ms(leg->exchange->worker->loop);
-    exchange_on(leg->exchange, &event);
+    leg->sent_ms = bt_loop_now_ms(leg->local->loop);
+    leg->on_event(leg->owner, &event);
 }
 
 static void on_head(void *owner, const struct bt_http_head *head)
 {
     struct leg *const leg = owner;
-    const struct exchange_event event = {
-        .kind = XE_HEAD, .leg = leg, .head = head};
+    const struct leg_event event = {.kind = LEG_HEAD, .leg = leg, .head = head};
 
     leg->has_head = true;
     leg->code = head->code;
     leg->head_us = now_us();
-    engine_answered(leg->engine, bt_loop_now_ms(leg->exchange->worker->loop));
-    exchange_on(leg->exchange, &event);
+    engine_answered(leg->engine, bt_loop_now_ms(leg->local->loop));
+    leg->on_event(leg->owner, &event);
 }
 
 static void on_body(void *owner, struct bt_str bytes)
 {
     struct leg *const leg = owner;
-    const struct exchange_event event = {
-        .kind = XE_BODY, .leg = leg, .bytes = bytes};
+    const struct leg_event event = {
+        .kind = LEG_BODY, .leg = leg, .bytes = bytes};
 
     if (leg->first_us == 0) {
         leg->first_us = now_us();
     }
-    exchange_on(leg->exchange, &event);
+    leg->on_event(leg->owner, &event);
 }
 
 static void on_end(void *owner)
 {
     struct leg *const leg = owner;
-    const struct exchange_event event = {.kind = XE_END, .leg = leg};
+    const struct leg_event event = {.kind = LEG_END, .leg = leg};
 
     leg->is_whole = true;
     leg->end_us = now_us();
-    exchange_on(leg->exchange, &event);
+    leg->on_event(leg->owner, &event);
 }
 
 /* Only an engine that cannot be reached, or that dies before a whole head on
@@ -130,19 +126,18 @@ static void judge_engine(struct leg *leg, const struct bt_http_failure *failure)
         failure->status == BT_ERR_PROTOCOL || failure->status == BT_ERR_NOMEM) {
         return;
     }
-    engine_mark_lost(leg->engine, bt_loop_now_ms(leg->exchange->worker->loop),
-                     failure);
+    engine_mark_lost(leg->engine, bt_loop_now_ms(leg->local->loop), failure);
 }
 
 static void on_failed(void *owner, const struct bt_http_failure *failure)
 {
     struct leg *const leg = owner;
-    const struct exchange_event event = {
-        .kind = XE_FAILED, .leg = leg, .failure = failure};
+    const struct leg_event event = {
+        .kind = LEG_FAILED, .leg = leg, .failure = failure};
 
     leg->end_us = now_us();
     judge_engine(leg, failure);
-    exchange_on(leg->exchange, &event);
+    leg->on_event(leg->owner, &event);
 }
 
 static const struct bt_http_call_events EVENTS = {
@@ -153,9 +148,12 @@ static const struct bt_http_call_events EVENTS = {
     .on_sent = on_sent,
 };
 
-void leg_init(struct leg *leg, struct exchange *exchange, enum leg_role role)
+void leg_init(struct leg *leg, struct local *local, enum leg_role role,
+              void (*on_event)(void *owner, const struct leg_event *event),
+              void *owner)
 {
-    *leg = (struct leg){.exchange = exchange, .role = role};
+    *leg = (struct leg){
+        .local = local, .role = role, .on_event = on_event, .owner = owner};
 }
 
 /* The request's head, in the arena. */
@@ -207,8 +205,7 @@ static struct bt_str write_head(const struct leg_ask *ask)
 enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
 {
     const struct bt_http_call_options options = {.fresh_only = ask->fresh_only};
-    struct bt_http_origin *const origin =
-        worker_origin(ask->worker, ask->engine);
+    struct bt_http_origin *const origin = local_origin(leg->local, ask->engine);
     const size_t max = bt_json_splice_iov_max(ask->body) + 1;
     struct iovec *const iov = bt_arena_alloc(ask->arena, max * sizeof(*iov));
     struct bt_str head;
@@ -253,7 +250,7 @@ void leg_close(struct leg *leg, enum leg_outcome outcome)
     leg->is_sent = leg_is_sent(leg);
     bt_http_call_close(&leg->call);
     drop_load(leg);
-    stats_leg(leg->exchange->worker->metrics, leg->role, outcome);
+    stats_leg(leg->local->metrics, leg->role, outcome);
 }
 
 bool leg_is_open(const struct leg *leg)

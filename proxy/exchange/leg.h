@@ -1,22 +1,37 @@
 /*
- * One upstream call on behalf of an exchange. It writes the head, counts the
- * engine's load, keeps the times, and turns what comes back into the
- * exchange's events XE_SENT, XE_HEAD, XE_BODY, XE_END and XE_FAILED.
+ * One upstream call. It writes the head, counts the engine's load, keeps the
+ * times, and tells its owner what comes back.
  */
 #ifndef PROXY_EXCHANGE_LEG_H
 #define PROXY_EXCHANGE_LEG_H
 
 #include "common/http/http_call.h"
 #include "common/json/json_splice.h"
-#include "proxy/fleet/engine.h"
-#include "proxy/metrics/stats.h"
+#include "proxy/exchange/local.h"
 
-struct exchange;
-struct worker;
+struct leg;
+
+enum leg_event_kind {
+    LEG_SENT,
+    LEG_HEAD,
+    LEG_BODY,
+    LEG_END,
+    LEG_FAILED,
+};
+
+struct leg_event {
+    enum leg_event_kind kind;
+    struct leg *leg;
+    const struct bt_http_head *head;       /* HEAD */
+    struct bt_str bytes;                   /* BODY */
+    const struct bt_http_failure *failure; /* FAILED */
+};
 
 struct leg {
-    struct exchange *exchange;
+    struct local *local;
     enum leg_role role;
+    void (*on_event)(void *owner, const struct leg_event *event);
+    void *owner;
     struct engine *engine;     /* of the current or last call */
     struct bt_http_call *call; /* NULL: not open */
     uint64_t tokens;           /* counted as pending at P */
@@ -37,7 +52,6 @@ struct leg {
 };
 
 struct leg_ask {
-    struct worker *worker;
     struct engine *engine;
     struct bt_arena *arena;
     struct bt_str target;        /* path and query */
@@ -51,7 +65,9 @@ struct leg_ask {
     bool fresh_only;
 };
 
-void leg_init(struct leg *leg, struct exchange *exchange, enum leg_role role);
+void leg_init(struct leg *leg, struct local *local, enum leg_role role,
+              void (*on_event)(void *owner, const struct leg_event *event),
+              void *owner);
 /*
  * Starts a call; events come later. The body's bytes and edits must stay
  * until the leg is sent or closed. BT_ERR_NOMEM and what the pool says.
@@ -73,7 +89,7 @@ void leg_close(struct leg *leg, enum leg_outcome outcome);
 bool leg_is_open(const struct leg *leg);
 /*
  * Was the last byte of the last call's request handed to the kernel? A fact of
- * the connection, asked of it: the event XE_SENT can be overtaken by an answer
+ * the connection, asked of it: the event LEG_SENT can be overtaken by an answer
  * or a failure, and then never comes.
  */
 bool leg_is_sent(const struct leg *leg);

@@ -26,7 +26,7 @@ enum path {
 };
 
 struct client {
-    struct worker *worker;
+    struct front *front;
     struct client *prev;
     struct client *next;
     struct bt_grave grave;
@@ -54,7 +54,7 @@ static struct client *client_of(struct sink *sink)
 static struct bt_str fields_of(const struct client *client,
                                struct bt_str fields, struct bt_buf *lines)
 {
-    const struct cors_conf *const cors = &client->worker->config->cors;
+    const struct cors_conf *const cors = &client->front->local->config->cors;
 
     if (!cors_is_on(cors)) {
         return fields;
@@ -155,7 +155,7 @@ static enum bt_status sink_body(struct sink *sink, const struct iovec *iov,
         bt_buf_append(&client->unsent,
                       bt_str_span(iov[i].iov_base, iov[i].iov_len));
     }
-    bt_loop_defer(client->worker->loop, &client->flush);
+    bt_loop_defer(client->front->local->loop, &client->flush);
     return client->is_full ? BT_AGAIN : BT_OK;
 }
 
@@ -217,7 +217,7 @@ static void log_refusal(struct client *client, const struct bt_http_head *head,
         .fault = fault,
     };
 
-    access_log_refusal(client->worker->access_log, &line);
+    access_log_refusal(client->front->access_log, &line);
 }
 
 static void answer(struct client *client, const struct bt_http_head *head,
@@ -234,7 +234,7 @@ static void answer(struct client *client, const struct bt_http_head *head,
     if (id.len > 0) {
         bt_http_write_field(&lines, BT_STR("X-Request-Id"), id);
     }
-    stats_code(client->worker->metrics, code);
+    stats_code(client->front->local->metrics, code);
     if (lines.failed || body->failed) {
         bt_http_conn_answer_cut(client->conn);
     } else {
@@ -255,7 +255,7 @@ static void refuse(struct client *client, const struct bt_http_head *head,
         bt_buf_append(&fields, BT_STR("Retry-After: 1\r\n"));
     }
     fault_write(&body, refusal->fault, 0, refusal->detail);
-    stats_count(client->worker->metrics, STAT_FAULTS, refusal->fault);
+    stats_count(client->front->local->metrics, STAT_FAULTS, refusal->fault);
     log_refusal(client, head, code, refusal->fault);
     answer(client, head, code, &fields, &body);
     bt_buf_fini(&fields);
@@ -279,7 +279,7 @@ static void serve_health(struct client *client, const struct bt_http_head *head)
 
 static void serve_ready(struct client *client, const struct bt_http_head *head)
 {
-    struct program *const program = client->worker->program;
+    struct program *const program = client->front->local->program;
     const char *why = "the proxy is draining";
     const bool is_ready = !atomic_load(&program->is_draining) &&
                           registry_is_ready(program->registry, &why);
@@ -343,14 +343,14 @@ static bool method_fits(enum path path, struct bt_str method)
 static bool serve_preflight(struct client *client,
                             const struct bt_http_head *head)
 {
-    const struct cors_conf *const cors = &client->worker->config->cors;
+    const struct cors_conf *const cors = &client->front->local->config->cors;
     struct bt_buf lines = {0};
 
     if (client->origin == NULL || !cors_is_preflight(head)) {
         return false;
     }
     cors_write_preflight(cors, client->origin, head, &lines);
-    stats_code(client->worker->metrics, 204);
+    stats_code(client->front->local->metrics, 204);
     if (lines.failed) {
         bt_http_conn_answer_cut(client->conn);
     } else {
@@ -365,7 +365,7 @@ static bool serve_preflight(struct client *client,
 static bool check_head(struct client *client, const struct bt_http_head *head,
                        enum path path)
 {
-    const struct auth *const auth = client->worker->program->auth;
+    const struct auth *const auth = client->front->local->program->auth;
 
     if (path == PATH_UNKNOWN) {
         refuse_plain(client, head, FAULT_NOT_FOUND);
@@ -403,11 +403,11 @@ static bool check_head(struct client *client, const struct bt_http_head *head,
 /* Room for one more request and for its body? True when refused. */
 static bool check_room(struct client *client, const struct bt_http_head *head)
 {
-    const struct config *const config = client->worker->config;
+    const struct config *const config = client->front->local->config;
     const uint64_t limit = config->limits.body;
 
     if (config->limits.in_flight > 0 &&
-        client->worker->exchange_count + models_count(client->worker) >=
+        client->front->local->exchange_count + models_count(client->front) >=
             (size_t)config->limits.in_flight) {
         refuse_plain(client, head, FAULT_TOO_MANY);
         return true;
@@ -466,7 +466,7 @@ static void open_exchange(struct client *client,
                           const struct bt_http_head *head, enum path path)
 {
     struct exchange *const x =
-        exchange_open(client->worker, &client->sink,
+        exchange_open(client->front->local, &client->sink,
                       path == PATH_CHAT ? ENDPOINT_CHAT : ENDPOINT_COMPLETIONS);
     const char *twice = "";
     enum fault fault;
@@ -494,7 +494,7 @@ static void open_models(struct client *client, const struct bt_http_head *head,
                         enum path path)
 {
     client->models =
-        models_open(client->worker, &client->sink,
+        models_open(client->front, &client->sink,
                     path == PATH_MODEL
                         ? bt_str_span(head->path.ptr + 11, head->path.len - 11)
                         : (struct bt_str){0});
@@ -509,7 +509,7 @@ static void on_head(void *owner, const struct bt_http_head *head)
     const enum path path = path_of(head->path);
 
     client->is_full = false;
-    client->origin = cors_origin(&client->worker->config->cors, head);
+    client->origin = cors_origin(&client->front->local->config->cors, head);
     if (check_head(client, head, path)) {
         return;
     }
@@ -543,7 +543,7 @@ static void on_body(void *owner, struct bt_str bytes)
 {
     struct client *const client = owner;
     struct exchange *const x = client->exchange;
-    const uint64_t limit = client->worker->config->limits.body;
+    const uint64_t limit = client->front->local->config->limits.body;
     enum fault fault;
 
     if (x == NULL) {
@@ -573,7 +573,7 @@ static struct exchange *exchange_of(struct client *client)
 {
     return client->exchange != NULL || client->sending == 0
                ? client->exchange
-               : worker_find(client->worker, client->sending);
+               : exchange_find(client->front->local, client->sending);
 }
 
 static void on_room(void *owner)
@@ -635,22 +635,22 @@ static void destroy(struct bt_grave *grave)
 
 static void bury(struct client *client)
 {
-    struct worker *const worker = client->worker;
+    struct front *const front = client->front;
 
     leave(client);
     if (client->prev != NULL) {
         client->prev->next = client->next;
     } else {
-        worker->clients = client->next;
+        front->clients = client->next;
     }
     if (client->next != NULL) {
         client->next->prev = client->prev;
     }
-    worker->client_count--;
+    front->client_count--;
     quota_leave(client->quota);
-    stats_add(worker->metrics, STAT_CONNECTIONS, -1);
-    bt_loop_bury(worker->loop, &client->grave, destroy);
-    worker_check_idle(worker);
+    stats_add(front->local->metrics, STAT_CONNECTIONS, -1);
+    bt_loop_bury(front->local->loop, &client->grave, destroy);
+    front->local->events->on_less(front->local->owner);
 }
 
 static void on_closed(void *owner)
@@ -672,7 +672,7 @@ static const struct bt_http_conn_events EVENTS = {
     .on_closed = on_closed,
 };
 
-void client_open(struct worker *worker, int fd, struct quota *quota)
+void client_open(struct front *front, int fd, struct quota *quota)
 {
     struct client *const client = calloc(1, sizeof(*client));
 
@@ -681,24 +681,24 @@ void client_open(struct worker *worker, int fd, struct quota *quota)
         quota_leave(quota);
         return;
     }
-    client->worker = worker;
+    client->front = front;
     client->quota = quota;
     client->sink.ops = &SINK_OPS;
     client->flush.on_run = on_flush;
-    if (bt_http_conn_open(worker->loop, fd, &worker->conn_options, &EVENTS,
+    if (bt_http_conn_open(front->local->loop, fd, &front->conn_options, &EVENTS,
                           client, &client->conn) != BT_OK) {
         quota_leave(quota);
         free(client);
         return;
     }
     bt_addr_format(bt_http_conn_peer(client->conn), client->peer);
-    client->next = worker->clients;
+    client->next = front->clients;
     if (client->next != NULL) {
         client->next->prev = client;
     }
-    worker->clients = client;
-    worker->client_count++;
-    stats_add(worker->metrics, STAT_CONNECTIONS, 1);
+    front->clients = client;
+    front->client_count++;
+    stats_add(front->local->metrics, STAT_CONNECTIONS, 1);
 }
 
 void client_finish(struct client *client)

@@ -8,13 +8,14 @@
 #ifndef PROXY_FRONT_CLIENT_H
 #define PROXY_FRONT_CLIENT_H
 
-#include "proxy/worker.h"
+#include "proxy/front/front.h"
 
 struct client;
+struct quota;
 
 /* Takes over an accepted fd (closed on failure too) and its place in the quota
  * of its address (NULL: not limited). */
-void client_open(struct worker *worker, int fd, struct quota *quota);
+void client_open(struct front *front, int fd, struct quota *quota);
 /* No further request after the current one. */
 void client_finish(struct client *client);
 /* Ends it at once. */

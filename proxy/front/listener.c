@@ -27,7 +27,7 @@
 #define PEER_PROBES     3
 
 struct listener {
-    struct worker *worker;
+    struct front *front;
     struct listener *next;
     struct bt_watch *watch;
     struct bt_timer timer; /* ends a pause */
@@ -43,11 +43,11 @@ static void turn_away(struct listener *listener, int fd, enum shortage why)
     struct bt_buf answer = {0};
     struct bt_buf body = {0};
 
-    stats_count(listener->worker->metrics, STAT_TURNED_AWAY, why);
+    stats_count(listener->front->local->metrics, STAT_TURNED_AWAY, why);
     fault_write(&body, fault, 0, (struct bt_str){0});
     bt_http_write_status(&answer, fault_status(fault));
     bt_http_write_field(&answer, BT_STR("Date"),
-                        bt_str_of(bt_loop_date(listener->worker->loop)));
+                        bt_str_of(bt_loop_date(listener->front->local->loop)));
     bt_buf_printf(&answer,
                   "Content-Type: application/json\r\nRetry-After: 1\r\n"
                   "Connection: close\r\nContent-Length: %zu\r\n\r\n",
@@ -65,10 +65,10 @@ static void turn_away(struct listener *listener, int fd, enum shortage why)
 /* An idle connection gives way; false: there is none. */
 static bool make_room(struct listener *listener)
 {
-    if (!bt_http_idle_give_way(&listener->worker->idle)) {
+    if (!bt_http_idle_give_way(&listener->front->idle)) {
         return false;
     }
-    stats_add(listener->worker->metrics, STAT_GAVE_WAY, 1);
+    stats_add(listener->front->local->metrics, STAT_GAVE_WAY, 1);
     return true;
 }
 
@@ -76,7 +76,7 @@ static void pause_accepting(struct listener *listener)
 {
     bt_watch_pause(listener->watch, true);
     bt_timer_set(&listener->timer, PAUSE_MS);
-    stats_add(listener->worker->metrics, STAT_ACCEPT_PAUSES, 1);
+    stats_add(listener->front->local->metrics, STAT_ACCEPT_PAUSES, 1);
 }
 
 /* Descriptors have run out. */
@@ -95,18 +95,18 @@ static void use_spare(struct listener *listener)
     pause_accepting(listener);
 }
 
-static bool is_full(const struct worker *worker)
+static bool is_full(const struct front *front)
 {
-    const size_t limit = worker->program->connections_max;
+    const size_t limit = front->local->program->connections_max;
 
-    return limit > 0 && worker->client_count >= limit;
+    return limit > 0 && front->client_count >= limit;
 }
 
 /* The address's own limit comes first: nobody gives way to who is beyond it. */
 static void admit(struct listener *listener, int fd, const struct bt_addr *peer)
 {
-    struct worker *const worker = listener->worker;
-    struct quotas *const quotas = worker->program->quotas;
+    struct front *const front = listener->front;
+    struct quotas *const quotas = front->local->program->quotas;
     struct quota *quota = NULL;
     const enum bt_status status =
         quotas == NULL ? BT_OK : quota_enter(quotas, peer, &quota);
@@ -115,11 +115,11 @@ static void admit(struct listener *listener, int fd, const struct bt_addr *peer)
         turn_away(listener, fd, SHORTAGE_ADDRESS);
     } else if (status != BT_OK) {
         (void)close(fd);
-    } else if (is_full(worker) && !make_room(listener)) {
+    } else if (is_full(front) && !make_room(listener)) {
         quota_leave(quota);
         turn_away(listener, fd, SHORTAGE_CONNECTIONS);
     } else {
-        client_open(worker, fd, quota);
+        client_open(front, fd, quota);
     }
 }
 
@@ -159,7 +159,7 @@ static void on_due(struct bt_timer *timer)
     bt_watch_pause(listener->watch, false);
 }
 
-enum bt_status listener_open(struct worker *worker, int fd)
+enum bt_status listener_open(struct front *front, int fd)
 {
     struct listener *const listener = calloc(1, sizeof(*listener));
     enum bt_status status;
@@ -169,11 +169,11 @@ enum bt_status listener_open(struct worker *worker, int fd)
         return BT_ERR_NOMEM;
     }
     bt_keep_alive(fd, PEER_IDLE_S, PEER_INTERVAL_S, PEER_PROBES);
-    listener->worker = worker;
+    listener->front = front;
     listener->fd = fd;
     listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    bt_timer_init(&listener->timer, worker->loop, on_due);
-    status = bt_watch_open(worker->loop, fd, on_readable, listener,
+    bt_timer_init(&listener->timer, front->local->loop, on_due);
+    status = bt_watch_open(front->local->loop, fd, on_readable, listener,
                            &listener->watch);
     if (status != BT_OK) {
         (void)close(listener->spare_fd);
@@ -181,14 +181,14 @@ enum bt_status listener_open(struct worker *worker, int fd)
         free(listener);
         return status;
     }
-    listener->next = worker->listeners;
-    worker->listeners = listener;
+    listener->next = front->listeners;
+    front->listeners = listener;
     return BT_OK;
 }
 
-void listener_take_waiting(struct worker *worker)
+void listener_take_waiting(struct front *front)
 {
-    for (struct listener *listener = worker->listeners; listener != NULL;
+    for (struct listener *listener = front->listeners; listener != NULL;
          listener = listener->next) {
         int turns = LAST_TURNS;
 
@@ -198,12 +198,12 @@ void listener_take_waiting(struct worker *worker)
     }
 }
 
-void listener_close_all(struct worker *worker)
+void listener_close_all(struct front *front)
 {
-    while (worker->listeners != NULL) {
-        struct listener *const dead = worker->listeners;
+    while (front->listeners != NULL) {
+        struct listener *const dead = front->listeners;
 
-        worker->listeners = dead->next;
+        front->listeners = dead->next;
         bt_timer_clear(&dead->timer);
         bt_watch_close(&dead->watch);
         (void)close(dead->fd);

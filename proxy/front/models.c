@@ -14,6 +14,7 @@
 #include "common/json/json.h"
 #include "proxy/base/fault.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/queue.h>
 
@@ -59,7 +60,7 @@ struct models {
 };
 
 struct desk {
-    struct worker *worker;
+    struct front *front;
     TAILQ_HEAD(, models) waiting;
     size_t waiting_count;
     struct bt_deferred look;
@@ -228,7 +229,7 @@ static void leave_desk(struct models *models)
 
     TAILQ_REMOVE(&desk->waiting, models, entry);
     desk->waiting_count--;
-    stats_add(desk->worker->metrics, STAT_IN_FLIGHT, -1);
+    stats_add(desk->front->local->metrics, STAT_IN_FLIGHT, -1);
     bt_buf_fini(&models->id);
     free(models);
 }
@@ -264,7 +265,7 @@ static void answer(struct models *models, enum fault fault, struct bt_str list)
     if (fault_is_passing(fault)) {
         bt_buf_append(&fields, BT_STR("Retry-After: 1\r\n"));
     }
-    stats_code(models->desk->worker->metrics, fault_status(fault));
+    stats_code(models->desk->front->local->metrics, fault_status(fault));
     leave_desk(models);
     if (fields.failed || body.failed) {
         sink->ops->cut(sink);
@@ -283,7 +284,7 @@ static void close_call(struct ask *ask)
     if (ask->call != NULL) {
         bt_http_call_close(&ask->call);
         atomic_fetch_sub(&ask->engine->in_flight, 1);
-        worker_has_room(ask->desk->worker);
+        admission_has_room(&ask->desk->front->local->admission);
     }
 }
 
@@ -344,12 +345,12 @@ static enum fault keep_answers(struct models_book *book, struct desk *desk)
 /* All have answered, or had their time. */
 static void end_round(struct desk *desk)
 {
-    struct models_book *const book = desk->worker->program->models;
+    struct models_book *const book = desk->front->local->program->models;
     const enum fault fault = keep_answers(book, desk);
 
     publish(book, fault, fault == FAULT_NONE ? GOOD_MS : BAD_MS);
     close_asks(desk);
-    bt_loop_defer(desk->worker->loop, &desk->look);
+    bt_loop_defer(desk->front->local->loop, &desk->look);
 }
 
 static void ask_over(struct ask *ask, bool is_good)
@@ -426,7 +427,7 @@ static enum ask_state ask_open(struct ask *ask)
     struct engine *const engine = ask->engine;
     const int64_t limit = engine->conf->max_in_flight;
     struct bt_http_origin *const origin =
-        worker_origin(ask->desk->worker, engine);
+        local_origin(ask->desk->front->local, engine);
 
     if (atomic_fetch_add(&engine->in_flight, 1) >= limit && limit > 0) {
         atomic_fetch_sub(&engine->in_flight, 1);
@@ -476,14 +477,15 @@ static void ask_all(struct desk *desk)
 /* The book is this desk's until the round's end. */
 static void begin_round(struct desk *desk)
 {
-    const struct registry *const registry = desk->worker->program->registry;
+    const struct registry *const registry =
+        desk->front->local->program->registry;
     const size_t count =
         registry->engine_count < ASKS_MAX ? registry->engine_count : ASKS_MAX;
 
     desk->asks = calloc(count + 1, sizeof(*desk->asks));
     if (desk->asks == NULL) {
-        publish(desk->worker->program->models, FAULT_OVERLOADED, BAD_MS);
-        bt_loop_defer(desk->worker->loop, &desk->look);
+        publish(desk->front->local->program->models, FAULT_OVERLOADED, BAD_MS);
+        bt_loop_defer(desk->front->local->loop, &desk->look);
         return;
     }
     desk->ask_count = count;
@@ -513,7 +515,7 @@ static void answer_all(struct desk *desk, enum fault fault,
 static void on_look(struct bt_deferred *deferred)
 {
     struct desk *const desk = bt_container_of(deferred, struct desk, look);
-    struct models_book *const book = desk->worker->program->models;
+    struct models_book *const book = desk->front->local->program->models;
     struct bt_buf list = {0};
     enum fault fault;
     bool is_fresh;
@@ -552,25 +554,25 @@ static void on_due(struct bt_timer *timer)
     }
 }
 
-static struct desk *desk_of(struct worker *worker)
+static struct desk *desk_of(struct front *front)
 {
-    if (worker->models == NULL) {
-        worker->models = calloc(1, sizeof(*worker->models));
-        if (worker->models == NULL) {
+    if (front->models == NULL) {
+        front->models = calloc(1, sizeof(*front->models));
+        if (front->models == NULL) {
             return NULL;
         }
-        worker->models->worker = worker;
-        worker->models->look.on_run = on_look;
-        bt_timer_init(&worker->models->timer, worker->loop, on_due);
-        TAILQ_INIT(&worker->models->waiting);
+        front->models->front = front;
+        front->models->look.on_run = on_look;
+        bt_timer_init(&front->models->timer, front->local->loop, on_due);
+        TAILQ_INIT(&front->models->waiting);
     }
-    return worker->models;
+    return front->models;
 }
 
-struct models *models_open(struct worker *worker, struct sink *sink,
+struct models *models_open(struct front *front, struct sink *sink,
                            struct bt_str id)
 {
-    struct desk *const desk = desk_of(worker);
+    struct desk *const desk = desk_of(front);
     struct models *const models = calloc(1, sizeof(*models));
 
     if (models == NULL) {
@@ -586,14 +588,14 @@ struct models *models_open(struct worker *worker, struct sink *sink,
     models->sink = sink;
     TAILQ_INSERT_TAIL(&desk->waiting, models, entry);
     desk->waiting_count++;
-    stats_add(worker->metrics, STAT_IN_FLIGHT, 1);
-    bt_loop_defer(worker->loop, &desk->look);
+    stats_add(front->local->metrics, STAT_IN_FLIGHT, 1);
+    bt_loop_defer(front->local->loop, &desk->look);
     return models;
 }
 
-size_t models_count(const struct worker *worker)
+size_t models_count(const struct front *front)
 {
-    return worker->models == NULL ? 0 : worker->models->waiting_count;
+    return front->models == NULL ? 0 : front->models->waiting_count;
 }
 
 void models_cancel(struct models **models)
@@ -604,17 +606,17 @@ void models_cancel(struct models **models)
     }
 }
 
-void models_close(struct worker *worker)
+void models_close(struct front *front)
 {
-    struct desk *const desk = worker->models;
+    struct desk *const desk = front->models;
 
     if (desk == NULL) {
         return;
     }
-    worker->models = NULL;
+    front->models = NULL;
     if (desk->asks != NULL) {
         close_asks(desk);
-        publish(worker->program->models, FAULT_SHUT_DOWN, 0);
+        publish(front->local->program->models, FAULT_SHUT_DOWN, 0);
     }
     bt_timer_clear(&desk->timer);
     bt_deferred_clear(&desk->look);

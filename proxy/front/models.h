@@ -5,7 +5,7 @@
 #define PROXY_FRONT_MODELS_H
 
 #include "proxy/exchange/sink.h"
-#include "proxy/worker.h"
+#include "proxy/front/front.h"
 
 struct models;
 
@@ -14,14 +14,14 @@ struct models;
  * last second by any worker, else when all engines have answered or 2 s are
  * over. `id` empty: the list. NULL when memory is out.
  */
-struct models *models_open(struct worker *worker, struct sink *sink,
+struct models *models_open(struct front *front, struct sink *sink,
                            struct bt_str id);
 /* The client left: the sink is not called any more. NULL is fine. */
 void models_cancel(struct models **models);
 /* Requests of this worker that wait for the list. */
-size_t models_count(const struct worker *worker);
+size_t models_count(const struct front *front);
 /* The worker ends, and its clients have. */
-void models_close(struct worker *worker);
+void models_close(struct front *front);
 
 /* What all workers share; NULL when memory is out. */
 struct models_book *models_book_open(size_t engine_count);

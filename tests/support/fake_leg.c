@@ -21,9 +21,12 @@ void fake_legs_reset(void)
     *legs = (struct fake_legs){0};
 }
 
-void leg_init(struct leg *leg, struct exchange *exchange, enum leg_role role)
+void leg_init(struct leg *leg, struct local *local, enum leg_role role,
+              void (*on_event)(void *owner, const struct leg_event *event),
+              void *owner)
 {
-    *leg = (struct leg){.exchange = exchange, .role = role};
+    *leg = (struct leg){
+        .local = local, .role = role, .on_event = on_event, .owner = owner};
 }
 
 enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)

@@ -5,6 +5,7 @@
  */
 #include "proxy/base/quota.h"
 #include "proxy/exchange/exchange.h"
+#include "proxy/worker.h"
 #include "tests/support/fake_leg.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/harness.h"
@@ -264,7 +265,7 @@ static void on_body(struct leg *leg, const char *text)
 static void on_sent(struct leg *leg)
 {
     leg->is_sent = true;
-    leg->sent_ms = bt_loop_now_ms(worker->loop);
+    leg->sent_ms = bt_loop_now_ms(worker->local.loop);
     on(XE_SENT, leg);
 }
 
@@ -292,7 +293,7 @@ static void on_failed(struct leg *leg, bool is_stale, bool is_connecting)
 
 static void open_with(const char *body)
 {
-    x = exchange_open(worker, &fake.sink, ENDPOINT_COMPLETIONS);
+    x = exchange_open(&worker->local, &fake.sink, ENDPOINT_COMPLETIONS);
     ck_assert_ptr_nonnull(x);
     x->target = BT_STR("/v1/completions");
     ck_assert_int_eq(exchange_take_body(x, bt_str_of(body)), FAULT_NONE);
@@ -315,7 +316,7 @@ static struct exchange *start_another(struct fake_sink *sink)
     struct exchange *const older = x;
 
     fake_sink_init(sink);
-    x = exchange_open(worker, &sink->sink, ENDPOINT_COMPLETIONS);
+    x = exchange_open(&worker->local, &sink->sink, ENDPOINT_COMPLETIONS);
     ck_assert_ptr_nonnull(x);
     x->target = BT_STR("/v1/completions");
     ck_assert_int_eq(exchange_take_body(x, BT_STR("{\"prompt\":\"x\"}")),
@@ -379,11 +380,12 @@ static void write_log(void)
     ck_assert_int_ge(nowhere, 0);
     ck_assert_int_eq(dup2(nowhere, log_fd), log_fd);
     (void)close(nowhere);
-    access_log_close(&worker->access_log);
-    ck_assert_int_eq(access_log_open(worker->loop, log_fd,
-                                     &program.access_is_torn, worker->metrics,
-                                     &worker->access_log),
-                     BT_OK);
+    worker->local.writes_log = true;
+    access_log_close(&worker->front.access_log);
+    ck_assert_int_eq(
+        access_log_open(worker->local.loop, log_fd, &program.access_is_torn,
+                        worker->local.metrics, &worker->front.access_log),
+        BT_OK);
 }
 
 static void reach_report(void)
@@ -460,9 +462,10 @@ static void check_over(void)
     ck_assert(!leg_is_open(&x->release));
     ck_assert_ptr_null(x->decode.reserved);
     ck_assert_ptr_null(x->prefill.reserved);
-    ck_assert_uint_eq(worker->exchange_count + worker->tail_count, 0);
-    ck_assert_uint_eq(worker->unsent_count, 0);
-    ck_assert_uint_eq(worker->queue_count, 0);
+    ck_assert_uint_eq(worker->local.exchange_count + worker->local.tail_count,
+                      0);
+    ck_assert_uint_eq(worker->local.unsent_count, 0);
+    ck_assert_uint_eq(worker->local.admission.count, 0);
     ck_assert_uint_eq(atomic_load(&program.body_bytes), 0);
     for (size_t i = 0; i < program.registry->engine_count; i++) {
         ck_assert_uint_eq(atomic_load(&program.registry->engines[i].releases),
@@ -635,8 +638,8 @@ static void lose_engine(struct engine *engine)
     news->kind = NEWS_ENGINE_LOST;
     news->engine = engine;
     engine_mark_failed(engine, 1, "lost");
-    bt_mailbox_post(worker->mailbox, &news->mail);
-    bt_loop_turn(worker->loop, 0);
+    bt_mailbox_post(worker->local.mailbox, &news->mail);
+    bt_loop_turn(worker->local.loop, 0);
 }
 
 START_TEST(a_prefill_leg_leaves_an_engine_that_is_lost)
@@ -707,7 +710,7 @@ END_TEST
 
 START_TEST(an_empty_budget_stops_retries)
 {
-    worker->budgets[0] = 0;
+    worker->local.pools[0].budget = 0;
     start();
     on_failed(&x->prefill, false, true);
     ck_assert_uint_eq(fake.code, 503);
@@ -719,7 +722,7 @@ START_TEST(a_stale_connection_is_a_resend_outside_the_budget)
     const struct engine *first;
     char handoff[33];
 
-    worker->budgets[0] = 0;
+    worker->local.pools[0].budget = 0;
     start();
     first = x->prefill.engine;
     memcpy(handoff, x->handoff_text, sizeof(handoff));
@@ -937,13 +940,13 @@ END_TEST
 
 START_TEST(a_retry_takes_the_next_engine_and_no_turn)
 {
-    const uint64_t turn = worker->turns[0].prefill;
+    const uint64_t turn = worker->local.pools[0].prefill_turn;
 
     start();
     ck_assert_uint_eq(x->prefill_engine->id, turn % PER_SIDE);
     on_failed(&x->prefill, false, false);
     ck_assert_uint_eq(x->prefill_engine->id, (turn + 1) % PER_SIDE);
-    ck_assert_uint_eq(worker->turns[0].prefill, turn + 1);
+    ck_assert_uint_eq(worker->local.pools[0].prefill_turn, turn + 1);
 }
 END_TEST
 
@@ -953,12 +956,12 @@ START_TEST(a_failover_waits_for_a_prefill_engine_that_is_only_full)
     fill_all(ENGINE_PREFILL);
     on_failed(&x->prefill, false, false);
     ck_assert_int_eq(x->state, XS_WAIT);
-    worker_admit(worker);
+    admission_look(&worker->local.admission);
     ck_assert_int_eq(x->state, XS_WAIT);
     for (size_t i = 0; i < PER_SIDE; i++) {
         atomic_store(&engine_at(ENGINE_PREFILL, i)->in_flight, 0);
     }
-    worker_admit(worker);
+    admission_look(&worker->local.admission);
     ck_assert_int_eq(x->state, XS_PREFILL);
     ck_assert_int_eq(x->attempts, 1);
     check_ids(LEG_PREFILL, "2");
@@ -970,10 +973,10 @@ START_TEST(a_request_waits_when_others_take_the_last_place)
     fake_legs()->is_late = true;
     start();
     ck_assert_int_eq(x->state, XS_WAIT);
-    worker_admit(worker);
+    admission_look(&worker->local.admission);
     ck_assert_int_eq(x->state, XS_WAIT);
     fake_legs()->is_late = false;
-    worker_admit(worker);
+    admission_look(&worker->local.admission);
     ck_assert_int_eq(x->state, XS_PREFILL);
     fake_legs()->is_late = true;
     on_failed(&x->prefill, false, true);
@@ -1018,7 +1021,7 @@ static void make_room_at_decode(void)
     for (size_t i = 0; i < PER_SIDE; i++) {
         atomic_store(&engine_at(ENGINE_DECODE, i)->in_flight, 0);
     }
-    worker_admit(worker);
+    admission_look(&worker->local.admission);
 }
 
 START_TEST(a_handoff_waits_for_a_decode_engine_that_is_only_full)
@@ -1065,7 +1068,7 @@ START_TEST(a_client_that_leaves_the_queue_releases_its_handoff)
     reach_wait_for_decode();
     on(XE_CLIENT_GONE, NULL);
     ck_assert_uint_eq(told.released, 1);
-    ck_assert_uint_eq(worker->queue_count, 0);
+    ck_assert_uint_eq(worker->local.admission.count, 0);
     check_invariants();
 }
 END_TEST
@@ -1196,7 +1199,7 @@ START_TEST(time_in_the_queue_is_a_duration_however_it_ends)
     on(XE_DEADLINE, NULL);
     ck_assert_uint_eq(fake.code, 503);
     ck_assert_uint_lt(x->queued_us, 60000000);
-    ck_assert_uint_eq(worker->queue_count, 0);
+    ck_assert_uint_eq(worker->local.admission.count, 0);
 }
 END_TEST
 
@@ -1602,7 +1605,7 @@ static void end_unsent(void)
 START_TEST(the_log_line_waits_until_the_client_has_its_answer)
 {
     end_unsent();
-    ck_assert_uint_eq(worker->unsent_count, 1);
+    ck_assert_uint_eq(worker->local.unsent_count, 1);
     on(XE_ROOM, NULL);
     ck_assert_int_eq(x->state, XS_DONE);
     ck_assert_int_eq(x->fault, FAULT_NONE);
@@ -1640,7 +1643,7 @@ START_TEST(endings_beyond_their_limit_are_cut_short)
     on_sent(&x->prefill);
     on(XE_CLIENT_GONE, NULL);
     ck_assert_int_eq(x->state, XS_DONE);
-    ck_assert_uint_eq(worker->tail_count, 1);
+    ck_assert_uint_eq(worker->local.tail_count, 1);
     ck_assert_int_eq(first->state, XS_HARVEST);
     ck_assert_uint_eq(fake_legs()->shut, 1);
     x = first;
@@ -1695,9 +1698,9 @@ START_TEST(a_waiting_request_starts_when_there_is_room)
     reach(XS_WAIT);
     ck_assert_int_eq(x->state, XS_WAIT);
     atomic_store(&program.registry->engines[0].in_flight, 0);
-    worker_admit(worker);
+    admission_look(&worker->local.admission);
     ck_assert_int_eq(x->state, XS_PREFILL);
-    ck_assert_uint_eq(worker->queue_count, 0);
+    ck_assert_uint_eq(worker->local.admission.count, 0);
 }
 END_TEST
 
@@ -1710,7 +1713,7 @@ START_TEST(a_newcomer_does_not_go_ahead_of_one_that_waits)
     atomic_store(&program.registry->engines[0].in_flight, 0);
     first = start_another(&other);
     ck_assert_int_eq(x->state, XS_WAIT);
-    worker_admit(worker);
+    admission_look(&worker->local.admission);
     ck_assert_int_eq(first->state, XS_PREFILL);
     on(XE_CLIENT_GONE, NULL);
     fake_sink_fini(&other);
@@ -1731,7 +1734,7 @@ START_TEST(one_that_waits_for_what_is_left_to_it_keeps_nobody_back)
     (void)start_another(&second);
     ck_assert_int_eq(x->state, XS_WAIT);
     atomic_store(&failed->in_flight, 0);
-    worker_admit(worker);
+    admission_look(&worker->local.admission);
     ck_assert_int_eq(x->state, XS_PREFILL);
     older = start_another(&third);
     ck_assert_int_eq(x->state, XS_PREFILL);
@@ -1749,13 +1752,13 @@ START_TEST(newcomers_do_not_put_off_the_next_look_at_the_queue)
     uint64_t due;
 
     reach(XS_WAIT);
-    due = worker->queue_timer.due_ms;
-    while (bt_loop_now_ms(worker->loop) + 20 <= due) {
-        bt_loop_turn(worker->loop, 1);
+    due = worker->local.admission.timer.due_ms;
+    while (bt_loop_now_ms(worker->local.loop) + 20 <= due) {
+        bt_loop_turn(worker->local.loop, 1);
     }
     (void)start_another(&other);
     ck_assert_int_eq(x->state, XS_WAIT);
-    ck_assert_uint_eq(worker->queue_timer.due_ms, due);
+    ck_assert_uint_eq(worker->local.admission.timer.due_ms, due);
     on(XE_CLIENT_GONE, NULL);
     fake_sink_fini(&other);
 }
@@ -1774,7 +1777,7 @@ END_TEST
 START_TEST(bodies_together_are_bounded)
 {
     config.limits.body_memory = 100;
-    x = exchange_open(worker, &fake.sink, ENDPOINT_CHAT);
+    x = exchange_open(&worker->local, &fake.sink, ENDPOINT_CHAT);
     ck_assert_int_eq(exchange_reserve_body(x, 60), FAULT_NONE);
     ck_assert_int_eq(exchange_reserve_body(x, 101), FAULT_OVERLOADED);
     ck_assert_uint_eq(atomic_load(&program.body_bytes), 60);
@@ -1787,7 +1790,7 @@ START_TEST(an_announced_body_is_charged_as_it_comes)
     static const char PIECE[100 * 1024];
     const uint64_t ahead = 16384;
 
-    x = exchange_open(worker, &fake.sink, ENDPOINT_CHAT);
+    x = exchange_open(&worker->local, &fake.sink, ENDPOINT_CHAT);
     ck_assert_int_eq(exchange_reserve_body(x, sizeof(PIECE)), FAULT_NONE);
     ck_assert_uint_eq(atomic_load(&program.body_bytes), ahead);
     for (uint64_t came = 1000; came <= 100000; came += 1000) {
@@ -1806,7 +1809,7 @@ START_TEST(a_body_of_unknown_length_is_charged_as_it_comes)
 {
     static const char PIECE[1000];
 
-    x = exchange_open(worker, &fake.sink, ENDPOINT_CHAT);
+    x = exchange_open(&worker->local, &fake.sink, ENDPOINT_CHAT);
     for (uint64_t came = 1000; came <= 100000; came += 1000) {
         ck_assert_int_eq(exchange_take_body(x, bt_str_span(PIECE, 1000)),
                          FAULT_NONE);
@@ -1823,7 +1826,7 @@ START_TEST(the_bodies_of_one_address_are_bounded)
     struct quotas *quotas = quotas_open(0, 100);
 
     ck_assert_ptr_nonnull(quotas);
-    x = exchange_open(worker, &fake.sink, ENDPOINT_CHAT);
+    x = exchange_open(&worker->local, &fake.sink, ENDPOINT_CHAT);
     ck_assert_int_eq(quota_enter(quotas, &addr, &x->quota), BT_OK);
     ck_assert_int_eq(exchange_reserve_body(x, 60), FAULT_NONE);
     ck_assert_int_eq(exchange_reserve_body(x, 101), FAULT_CLIENT_LIMIT);

@@ -1,0 +1,81 @@
+/*
+ * local: random numbers, origins and tables of a worker.
+ */
+#include "proxy/exchange/local.h"
+
+#include "common/base/random.h"
+
+#include <stdlib.h>
+
+uint64_t local_random(struct local *local)
+{
+    if (local->random_left == 0) {
+        while (!bt_random_bytes(local->random, sizeof(local->random))) {
+        }
+        local->random_left = BT_ARRAY_LEN(local->random);
+    }
+    return local->random[--local->random_left];
+}
+
+struct bt_http_origin *local_origin(struct local *local,
+                                    const struct engine *engine)
+{
+    struct bt_http_origin **const origin = &local->origins[engine->id];
+    const struct bt_addrs *addrs;
+
+    if (*origin != NULL) {
+        return *origin;
+    }
+    addrs = engine_addrs(engine);
+    if (addrs == NULL || bt_http_origin_open(local->http, addrs->items,
+                                             addrs->count, origin) != BT_OK) {
+        *origin = NULL;
+    }
+    return *origin;
+}
+
+struct pool_local *local_pool(const struct local *local,
+                              const struct pool *pool)
+{
+    return &local->pools[pool->id];
+}
+
+enum bt_status local_init(struct local *local,
+                          const struct bt_http_pool_options *options)
+{
+    const struct registry *const registry = local->program->registry;
+    enum bt_status status;
+
+    local->admission.loop = local->loop;
+    local->admission.metrics = local->metrics;
+    local->admission.mailbox = local->mailbox;
+    local->admission.orders = local->program->orders;
+    local->admission.queued = &local->program->queued;
+    status =
+        admission_init(&local->admission, LANE_COUNT * registry->pool_count);
+    local->origins =
+        calloc(registry->engine_count + 1, sizeof(*local->origins));
+    local->pools = calloc(registry->pool_count + 1, sizeof(*local->pools));
+    if (status != BT_OK || local->origins == NULL || local->pools == NULL) {
+        return BT_ERR_NOMEM;
+    }
+    for (size_t i = 0; i < registry->pool_count; i++) {
+        const uint64_t prefill = local_random(local);
+
+        pool_local_init(&local->pools[i], prefill, local_random(local));
+    }
+    return bt_http_pool_open(local->loop, options, &local->http);
+}
+
+void local_fini(struct local *local)
+{
+    admission_fini(&local->admission);
+    for (size_t i = 0;
+         local->origins != NULL && i < local->program->registry->engine_count;
+         i++) {
+        bt_http_origin_close(&local->origins[i]);
+    }
+    bt_http_pool_close(&local->http);
+    free(local->origins);
+    free(local->pools);
+}
