@@ -18,7 +18,7 @@
 
 #define EVENTS_PER_TURN 64
 #define HEAP_START      16
-#define LONGEST_WAIT_MS 3600000
+#define LONGEST_WAIT_US UINT64_C(3600000000)
 
 struct bta_reactor {
     int epoll_fd;
@@ -161,20 +161,38 @@ static void timers_run(struct bta_reactor *reactor)
     }
 }
 
-/* Rounded up, so that a timer is due when epoll_wait returns for it. */
-static int wait_ms(const struct bta_reactor *reactor)
+/* Until the next timer is due; at most LONGEST_WAIT_US. */
+static uint64_t wait_us(const struct bta_reactor *reactor)
 {
-    uint64_t now_us, delay_ms;
+    uint64_t now_us, delay_us;
 
     if (reactor->heap_count == 0) {
-        return -1;
+        return LONGEST_WAIT_US;
     }
     now_us = bta_now_us();
     if (reactor->heap[0]->due_us <= now_us) {
         return 0;
     }
-    delay_ms = (reactor->heap[0]->due_us - now_us) / 1000 + 1;
-    return delay_ms > LONGEST_WAIT_MS ? LONGEST_WAIT_MS : (int)delay_ms;
+    delay_us = reactor->heap[0]->due_us - now_us;
+    return delay_us > LONGEST_WAIT_US ? LONGEST_WAIT_US : delay_us;
+}
+
+/* To the microsecond, where the kernel (5.11) and its filters let us; else
+ * rounded up, so that a timer is due when the wait for it ends. */
+static int events_wait(struct bta_reactor *reactor, uint64_t delay_us)
+{
+    const struct timespec delay = {
+        .tv_sec = (time_t)(delay_us / 1000000),
+        .tv_nsec = (long)(delay_us % 1000000) * 1000,
+    };
+    const int count = epoll_pwait2(reactor->epoll_fd, reactor->events,
+                                   EVENTS_PER_TURN, &delay, NULL);
+
+    if (count >= 0 || (errno != ENOSYS && errno != EPERM)) {
+        return count;
+    }
+    return epoll_wait(reactor->epoll_fd, reactor->events, EVENTS_PER_TURN,
+                      (int)((delay_us + 999) / 1000));
 }
 
 /* --- watches --- */
@@ -316,16 +334,15 @@ void bta_reactor_run(struct bta_reactor *reactor)
 {
     reactor->is_stopped = false;
     while (!reactor->is_stopped) {
-        int timeout_ms = wait_ms(reactor);
+        uint64_t delay_us = wait_us(reactor);
         int count;
 
-        if (timeout_ms != 0 && reactor->may_sleep != NULL) {
+        if (delay_us != 0 && reactor->may_sleep != NULL) {
             /* What it did may have set a timer. */
-            timeout_ms =
-                reactor->may_sleep(reactor->sleep_owner) ? wait_ms(reactor) : 0;
+            delay_us =
+                reactor->may_sleep(reactor->sleep_owner) ? wait_us(reactor) : 0;
         }
-        count = epoll_wait(reactor->epoll_fd, reactor->events, EVENTS_PER_TURN,
-                           timeout_ms);
+        count = events_wait(reactor, delay_us);
         watches_run(reactor, count < 0 ? 0 : count);
         timers_run(reactor);
     }

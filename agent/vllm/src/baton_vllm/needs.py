@@ -29,6 +29,7 @@ _NEEDED = {
         "KVConnectorPromMetrics",
         "KVConnectorStats",
     ),
+    "vllm.config": ("ModelConfig.get_total_num_kv_heads",),
     "vllm.v1.core.block_pool": ("BlockPool.get_num_free_blocks",),
     "vllm.v1.kv_cache_interface": (
         "AttentionSpec",
