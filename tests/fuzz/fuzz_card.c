@@ -22,7 +22,6 @@ static void check_bounds(const struct bta_card *card)
     for (size_t i = 0; i < card->region_count; i++) {
         const struct bta_card_region *const region = &card->regions[i];
         const uint64_t length = bta_layout_length(&region->layout);
-        require(bta_layout_holds(&region->layout, 0, length));
         require(region->target.base <= UINT64_MAX - length);
         require(region->target.at <= UINT64_MAX - length);
     }

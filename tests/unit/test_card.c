@@ -222,21 +222,6 @@ START_TEST(members_that_it_does_not_know_are_ignored)
 }
 END_TEST
 
-START_TEST(offsets_are_checked_without_overflow)
-{
-    const baton_layout *const layout = &card.regions[0].layout;
-    const uint64_t length = bta_layout_length(layout);
-
-    ck_assert_uint_eq(length, 99 * 65536 + 32768);
-    ck_assert(bta_layout_holds(layout, 0, length));
-    ck_assert(bta_layout_holds(layout, length, 0));
-    ck_assert(!bta_layout_holds(layout, 1, length));
-    ck_assert(!bta_layout_holds(layout, UINT64_MAX, 2));
-    ck_assert(!bta_layout_holds(layout, 2, UINT64_MAX));
-}
-END_TEST
-
 HARNESS_MAIN_WITH("card", setup, teardown, what_is_written_is_read_back,
                   every_cut_text_is_refused, each_damaged_member_is_refused,
-                  members_that_it_does_not_know_are_ignored,
-                  offsets_are_checked_without_overflow)
+                  members_that_it_does_not_know_are_ignored)

@@ -159,14 +159,6 @@ uint64_t bta_layout_length(const baton_layout *layout)
            bta_layout_block_bytes(layout);
 }
 
-bool bta_layout_holds(const baton_layout *layout, uint64_t offset,
-                      uint64_t length)
-{
-    const uint64_t total = bta_layout_length(layout);
-
-    return length <= total && offset <= total - length;
-}
-
 const char *bta_layout_differs(const baton_layout *a, const baton_layout *b)
 {
 #define SAME(member)               \
@@ -361,11 +353,7 @@ static void read_endpoint(struct bta_reader *reader, struct bt_str object,
 static uint64_t read_spare(struct bta_reader *reader, struct bt_str object,
                            struct bt_str name, uint64_t max)
 {
-    struct bt_json_value value;
-
-    return reader->why == NULL && bt_json_find(object, name, &value)
-               ? bta_reader_u64(reader, object, name, max)
-               : 0;
+    return bta_reader_u64_or(reader, object, name, max, 0);
 }
 
 static uint32_t read_kind(struct bta_reader *reader, struct bt_str object)
@@ -471,10 +459,8 @@ static void read_places(struct bta_reader *reader, struct bt_str places,
     read_regions(reader, places, card);
     read_target(reader, slots, &card->slots);
     card->slot_count = bta_reader_u64(reader, slots, BT_STR("n"), UINT32_MAX);
-    card->slot_step = read_spare(reader, slots, BT_STR("step"), UINT16_MAX);
-    if (card->slot_step == 0) {
-        card->slot_step = BTA_SLOT_BYTES;
-    }
+    card->slot_step = bta_reader_u64_or(reader, slots, BT_STR("step"),
+                                        UINT16_MAX, BTA_SLOT_BYTES);
     if (card->slot_step < BTA_SLOT_BYTES || card->slot_step % 8 != 0) {
         bta_reader_fail(reader, "slots are records of at least 16 bytes");
     }
@@ -530,19 +516,14 @@ baton_status bta_card_read(struct bta_card *card, struct bt_str text,
                            const char **why_p)
 {
     struct bta_reader reader;
-    struct bt_json_value limit;
     struct bt_str object;
 
     bta_card_init(card);
     bta_reader_init(&reader, &card->arena);
     object = bta_reader_begin(&reader, text);
     read_identity(&reader, object, card);
-    card->max_handoffs = UINT32_MAX;
-    if (reader.why == NULL &&
-        bt_json_find(object, BT_STR("max_handoffs"), &limit)) {
-        card->max_handoffs =
-            bta_reader_u32(&reader, object, BT_STR("max_handoffs"));
-    }
+    card->max_handoffs = (uint32_t)bta_reader_u64_or(
+        &reader, object, BT_STR("max_handoffs"), UINT32_MAX, UINT32_MAX);
     read_places(&reader, bta_reader_object(&reader, object, BT_STR("card")),
                 card);
     return bta_reader_end(&reader, why_p);

@@ -71,9 +71,6 @@ void bta_card_write(const struct bta_card *card, struct bt_buf *out);
  */
 baton_status bta_card_read(struct bta_card *card, struct bt_str text,
                            const char **why_p);
-/* Is [offset, +length) inside the blocks of this layout? Overflow-safe. */
-bool bta_layout_holds(const baton_layout *layout, uint64_t offset,
-                      uint64_t length);
 /* The same with its zeros replaced by what they stand for. */
 baton_layout bta_layout_filled(const baton_layout *layout);
 /* NULL, or what is wrong with it (static); it must be filled. */

@@ -85,6 +85,16 @@ uint64_t bta_reader_u64(struct bta_reader *reader, struct bt_str object,
     return number;
 }
 
+uint64_t bta_reader_u64_or(struct bta_reader *reader, struct bt_str object,
+                           struct bt_str name, uint64_t max, uint64_t absent)
+{
+    struct bt_json_value value;
+
+    return reader->why == NULL && bt_json_find(object, name, &value)
+               ? bta_reader_u64(reader, object, name, max)
+               : absent;
+}
+
 uint32_t bta_reader_u32(struct bta_reader *reader, struct bt_str object,
                         struct bt_str name)
 {
@@ -129,21 +139,6 @@ uint64_t bta_reader_hex(struct bta_reader *reader, struct bt_str object,
         bta_reader_fail(reader, "a hex string is malformed");
     }
     return number;
-}
-
-int bta_reader_bool(struct bta_reader *reader, struct bt_str object,
-                    struct bt_str name)
-{
-    struct bt_json_value value = {.type = BT_JSON_FALSE};
-
-    if (reader->why != NULL) {
-        return 0;
-    }
-    if (!bt_json_find(object, name, &value) ||
-        (value.type != BT_JSON_TRUE && value.type != BT_JSON_FALSE)) {
-        bta_reader_fail(reader, "a true or false is missing");
-    }
-    return value.type == BT_JSON_TRUE;
 }
 
 size_t bta_reader_name(struct bta_reader *reader, struct bt_str object,

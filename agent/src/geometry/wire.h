@@ -27,13 +27,14 @@ void bta_reader_fail(struct bta_reader *reader, const char *why);
 
 uint64_t bta_reader_u64(struct bta_reader *reader, struct bt_str object,
                         struct bt_str name, uint64_t max);
+/* The same of a member that may be absent. */
+uint64_t bta_reader_u64_or(struct bta_reader *reader, struct bt_str object,
+                           struct bt_str name, uint64_t max, uint64_t absent);
 uint32_t bta_reader_u32(struct bta_reader *reader, struct bt_str object,
                         struct bt_str name);
 /* A string of 1 to 16 hex digits. */
 uint64_t bta_reader_hex(struct bta_reader *reader, struct bt_str object,
                         struct bt_str name);
-int bta_reader_bool(struct bta_reader *reader, struct bt_str object,
-                    struct bt_str name);
 /* The index of the string in `names` (NULL names never match). */
 size_t bta_reader_name(struct bta_reader *reader, struct bt_str object,
                        struct bt_str name, const char *const *names,

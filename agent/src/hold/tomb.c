@@ -114,8 +114,3 @@ bool bta_tombs_has(struct bta_tombs *tombs, baton_id id, uint64_t owner,
     expire(tombs, now_us, BTA_TOMBS_MAX);
     return bta_idmap_find(&tombs->map, key_of(id, owner)) != NULL;
 }
-
-size_t bta_tombs_count(const struct bta_tombs *tombs)
-{
-    return tombs->map.count;
-}

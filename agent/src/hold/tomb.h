@@ -25,6 +25,5 @@ baton_reason bta_tombs_take(struct bta_tombs *tombs, baton_id id,
                             uint64_t owner, uint64_t now_us);
 bool bta_tombs_has(struct bta_tombs *tombs, baton_id id, uint64_t owner,
                    uint64_t now_us);
-size_t bta_tombs_count(const struct bta_tombs *tombs);
 
 #endif

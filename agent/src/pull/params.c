@@ -560,16 +560,6 @@ static void read_owner(struct bta_reader *reader, struct bt_str object,
     }
 }
 
-/* Absent, 0 or 1. */
-static bool read_early(struct bta_reader *reader, struct bt_str object)
-{
-    struct bt_json_value value;
-
-    return reader->why == NULL &&
-           bt_json_find(object, BT_STR("ready"), &value) &&
-           bta_reader_u64(reader, object, BT_STR("ready"), 1) == 1;
-}
-
 /* So many hex digits, or nothing. */
 static struct bt_str read_digits(struct bta_reader *reader,
                                  struct bt_str object, struct bt_str name,
@@ -619,7 +609,8 @@ baton_status bta_params_read(struct bta_params *params, struct bt_str text,
     read_boots(&reader, object, params);
     read_groups(&reader, object, params);
     read_digests(&reader, object, params);
-    params->is_early = read_early(&reader, object);
+    params->is_early =
+        bta_reader_u64_or(&reader, object, BT_STR("ready"), 1, 0) == 1;
     params->prompt = read_digits(&reader, object, BT_STR("prompt"), PROMPT_LEN);
     params->seal = read_digits(&reader, object, BT_STR("seal"), BT_PROOF_LEN);
     return bta_reader_end(&reader, why_p);
