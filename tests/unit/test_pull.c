@@ -300,8 +300,8 @@ END_TEST
 
 START_TEST(refuses_a_peer_of_another_fingerprint)
 {
-    const struct pair_options options = {.provider = "tcp",
-                                         .fingerprint = "other"};
+    const struct pair_options options = {
+        .provider = "tcp", .fingerprint = "other", .log = on_log};
     const uint32_t ids[] = {4};
     baton_event event;
 
@@ -309,9 +309,28 @@ START_TEST(refuses_a_peer_of_another_fingerprint)
     event = pair_introduce(&pair);
     ck_assert_int_eq(event.type, BATON_EVENT_PEER_FAILED);
     ck_assert_int_eq(event.reason, BATON_REASON_MISMATCH);
+    ck_assert(was_said("mismatch: the fingerprints differ"));
     pair_hold(&pair, id_a, 1, ids, 1, 3, &answer);
     ck_assert_int_eq(pair_pull(&pair, id_a, &answer, ids, 1, 0, 1), BATON_OK);
     ck_assert_int_eq(pull_event().reason, BATON_REASON_MISMATCH);
+    pair_close(&pair);
+}
+END_TEST
+
+START_TEST(tells_what_of_a_peers_layout_differs)
+{
+    const struct pair_options options = {.provider = "cma", .log = on_log};
+    baton_event event;
+    char *at;
+
+    pair_open(&pair, &options);
+    at = strstr(pair.info, "\"window\":0");
+    ck_assert_ptr_nonnull(at);
+    at[strlen("\"window\":")] = '9';
+    event = pair_introduce(&pair);
+    ck_assert_int_eq(event.type, BATON_EVENT_PEER_FAILED);
+    ck_assert_int_eq(event.reason, BATON_REASON_MISMATCH);
+    ck_assert(was_said("group 0 layer 0 kind 0: window_tokens differs"));
     pair_close(&pair);
 }
 END_TEST
@@ -801,8 +820,9 @@ HARNESS_MAIN_WITH(
     fails_as_lost_after_blocks_were_reused, fails_as_lost_after_a_release,
     reads_only_the_tail_that_is_missing, a_full_hit_is_pulled_at_once,
     strides_wider_than_blocks_are_not_merged, finds_flipped_bytes_by_checksum,
-    refuses_a_peer_of_another_fingerprint, a_pull_from_a_stranger_fails,
-    wrong_requests_are_refused_at_once, a_wrong_count_of_blocks_is_a_mismatch,
+    refuses_a_peer_of_another_fingerprint, tells_what_of_a_peers_layout_differs,
+    a_pull_from_a_stranger_fails, wrong_requests_are_refused_at_once,
+    a_wrong_count_of_blocks_is_a_mismatch,
     a_stopped_peer_writes_nothing_after_the_time_out,
     a_cancel_with_a_stopped_peer_ends_after_the_drain,
     a_peer_that_woke_up_is_read_again, a_killed_peer_is_unreachable_over_tcp,
