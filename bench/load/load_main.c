@@ -11,6 +11,7 @@
 #include "bench/load/run.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
+#include "common/io/file.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -56,28 +57,10 @@ static bool complain(const char *format, ...)
 
 /* --- files --- */
 
-static bool read_stream(FILE *file, struct bt_buf *out)
-{
-    while (feof(file) == 0 && ferror(file) == 0 && out->len < FILE_BYTES_MAX) {
-        if (!bt_buf_reserve(out, 65536)) {
-            return false;
-        }
-        bt_buf_commit(out, fread(bt_buf_tail(out), 1, 65536, file));
-    }
-    return feof(file) != 0;
-}
-
 static bool read_file(const char *path, struct bt_buf *out)
 {
-    FILE *file = fopen(path, "rbe");
-    bool done;
-
-    if (file == NULL) {
-        return complain("%s: %s", path, strerrordesc_np(errno));
-    }
-    done = read_stream(file, out);
-    (void)fclose(file);
-    return done || complain("%s: cannot be read, or is above 256 MiB", path);
+    return bt_file_read(path, FILE_BYTES_MAX, out) ||
+           complain("%s: %s", path, strerrordesc_np(errno));
 }
 
 static bool write_file(const char *path, struct bt_str text)

@@ -72,8 +72,6 @@ struct load_options {
     bool quiet;
 };
 
-extern const struct bt_conf_row options_rows[];
-
 /*
  * Reads argv and checks what rows alone cannot; messages are printed. The
  * caller fini's the options in any case.

@@ -12,7 +12,7 @@
  * work falls on all alike.
  */
 #include "bench/micro/pull_case.h"
-#include "common/conf/conf.h"
+#include "common/conf/conf_rows.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -673,56 +673,7 @@ static bool report(const struct pull_bench *bench)
 
 /* --- program --- */
 
-#define AT(member) offsetof(struct pull_options, member)
-
-static const struct bt_conf_row rows[] = {
-    {.name = "rounds",
-     .type = BT_CONF_INT,
-     .offset = AT(rounds),
-     .preset = "15",
-     .min = 1,
-     .max = ROUNDS_MAX,
-     .flag = "--rounds",
-     .metavar = "N",
-     .help = "interleaved rounds"},
-    {.name = "sizes",
-     .type = BT_CONF_STRINGS,
-     .offset = AT(sizes),
-     .preset = "",
-     .flag = "--size",
-     .metavar = "SIZE",
-     .help = "block size, may be given several times; unset: 4KiB to 1MiB"},
-    {.name = "bytes",
-     .type = BT_CONF_SIZE,
-     .offset = AT(bytes),
-     .preset = "32MiB",
-     .min = 1,
-     .max = INT64_C(1) << 40,
-     .flag = "--bytes",
-     .metavar = "SIZE",
-     .help = "bytes that each way reads in a round, at least one pull"},
-    {.name = "check",
-     .type = BT_CONF_BOOL,
-     .offset = AT(check),
-     .preset = "false",
-     .flag = "--check",
-     .help = "exit 1 when pulls of 1 MiB blocks are below --min-ratio"},
-    {.name = "min_ratio",
-     .type = BT_CONF_PERCENT,
-     .offset = AT(min_ratio),
-     .preset = "80%",
-     .max = 100,
-     .flag = "--min-ratio",
-     .metavar = "PERCENT",
-     .help = "least speed of a pull beside its raw way"},
-    {.name = "json",
-     .type = BT_CONF_STRING,
-     .offset = AT(json),
-     .flag = "--json",
-     .metavar = "FILE",
-     .help = "write the figures there as JSON"},
-    {.name = NULL},
-};
+#include "bench/micro/micro_pull.def"
 
 static const struct bt_conf_program program = {
     .name = "micro-pull",

@@ -28,6 +28,7 @@ void bt_buf_fini(struct bt_buf *buf); /* frees, and is a valid empty buffer */
 
 void bt_buf_append(struct bt_buf *buf, struct bt_str bytes);
 void bt_buf_append_char(struct bt_buf *buf, char byte);
+/* A NUL that is not counted stands behind what was printed. */
 void bt_buf_printf(struct bt_buf *buf, const char *format, ...) BT_PRINTF(2, 3);
 void bt_buf_vprintf(struct bt_buf *buf, const char *format, va_list args)
     BT_PRINTF(2, 0);

@@ -36,6 +36,13 @@ static inline struct bt_str bt_str_cut(struct bt_str text, size_t max)
     return bt_str_span(text.ptr, text.len < max ? text.len : max);
 }
 
+/* Without the first `count` bytes. */
+static inline struct bt_str bt_str_skip(struct bt_str text, size_t count)
+{
+    count = count < text.len ? count : text.len;
+    return bt_str_span(text.ptr + count, text.len - count);
+}
+
 /* Copies text to *at, where there is room for it, and moves *at behind it. */
 static inline void bt_str_put(char **at, struct bt_str text)
 {

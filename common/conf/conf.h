@@ -58,12 +58,18 @@ struct bt_conf_row {
     const char *flag;    /* "--listen"; NULL: file and --set only */
     const char *metavar; /* "ADDR" */
     bool is_secret;      /* masked by --print-config */
-    bool is_start_only;  /* cannot change by reload */
 };
 
 struct bt_conf_error {
     char text[512]; /* "file:line:column: what is wrong; what would be right" */
 };
+
+/* Writes the text; always false. */
+bool bt_conf_fail(struct bt_conf_error *error, const char *format, ...)
+    BT_PRINTF(2, 3);
+/* Puts the place before the text that is there; always false. */
+bool bt_conf_place(struct bt_conf_error *error, const char *format, ...)
+    BT_PRINTF(2, 3);
 
 /* Sets every row to its preset. BT_ERR_NOMEM or a bad preset (a bug). */
 BT_MUST_CHECK enum bt_status bt_conf_init(const struct bt_conf_row *rows,
@@ -88,14 +94,11 @@ void bt_conf_print(const struct bt_conf_row *rows, const void *target,
 
 /* --- command lines --- */
 
-/* A flag that is no setting (--config, --check, --fault …). */
+/* A flag that is no setting (--config, --check …). */
 struct bt_conf_option {
     const char *flag;
     const char *metavar; /* NULL: takes no value */
     const char *help;
-    /* BT_OK, else an error text was written. */
-    enum bt_status (*on_option)(void *owner, const char *value,
-                                struct bt_conf_error *error_p);
 };
 
 struct bt_conf_program {
@@ -105,6 +108,10 @@ struct bt_conf_program {
     const char *epilog;  /* examples, exit codes; may be NULL */
     const struct bt_conf_row *rows;
     const struct bt_conf_option *options; /* ends with flag NULL; may be NULL */
+    /* One of the options; BT_OK, else an error text was written. */
+    enum bt_status (*on_option)(void *owner, const char *flag,
+                                const char *value,
+                                struct bt_conf_error *error_p);
 };
 
 enum bt_conf_verdict {
@@ -121,12 +128,15 @@ enum bt_conf_verdict {
 enum bt_conf_verdict bt_conf_args(const struct bt_conf_program *program,
                                   void *target, void *owner, int argc,
                                   char **argv);
-void bt_conf_help(const struct bt_conf_program *program, struct bt_buf *out);
+/* What follows the first such flag in argv, "" for nothing; NULL: not there. */
+const char *bt_conf_arg(int argc, char **argv, const char *flag);
+/* Is only --help or --version asked for, which win over all else? */
+bool bt_conf_asks_for_help(int argc, char **argv);
+/* Writes a text to stdout and frees it. */
+enum bt_conf_verdict bt_conf_write(struct bt_buf *text);
 
-/* Values with units, for other users: "64MiB", "30s". */
+/* A size with its unit, for other users: "64MiB". */
 BT_MUST_CHECK enum bt_status bt_conf_parse_size(struct bt_str text,
                                                 uint64_t *bytes_p);
-BT_MUST_CHECK enum bt_status bt_conf_parse_duration(struct bt_str text,
-                                                    uint64_t *ms_p);
 
 #endif

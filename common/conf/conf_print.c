@@ -4,12 +4,9 @@
  */
 #include "common/conf/conf_value.h"
 
-#define INDENT     2
-#define LINE_WIDTH 78
-
 struct printer {
     struct bt_buf *out;
-    size_t depth;
+    size_t indent;
     bool has_help;
     bool is_inline; /* the next line goes on after "- " */
 };
@@ -17,30 +14,13 @@ struct printer {
 static void print_rows(struct printer *printer, const struct bt_conf_row *rows,
                        const void *target);
 
-static void begin_line(struct printer *printer)
+/* Columns of the line that are there already; it is a line of its own then. */
+static size_t begin_line(struct printer *printer)
 {
-    if (printer->is_inline) {
-        printer->is_inline = false;
-        return;
-    }
-    for (size_t i = 0; i < printer->depth * INDENT; i++) {
-        bt_buf_append_char(printer->out, ' ');
-    }
-}
+    const size_t at = printer->is_inline ? printer->indent : 0;
 
-/* Words of `text` as comment lines of at most LINE_WIDTH. */
-static void print_comment(struct printer *printer, struct bt_str text)
-{
-    const size_t room = LINE_WIDTH - 2 - printer->depth * INDENT;
-
-    while (text.len > 0) {
-        const struct bt_str line = bt_conf_wrap(text, room);
-
-        begin_line(printer);
-        bt_buf_printf(printer->out, "# %.*s\n", BT_STR_ARG(line));
-        text =
-            bt_str_trim(bt_str_span(text.ptr + line.len, text.len - line.len));
-    }
+    printer->is_inline = false;
+    return at;
 }
 
 static void print_help(struct printer *printer, const struct bt_conf_row *row)
@@ -48,32 +28,25 @@ static void print_help(struct printer *printer, const struct bt_conf_row *row)
     struct bt_buf text = {0};
 
     bt_conf_describe(row, &text);
-    if (text.failed) {
-        printer->out->failed = true;
-    }
-    print_comment(printer, bt_buf_str(&text));
+    printer->out->failed = printer->out->failed || text.failed;
+    bt_conf_wrap(bt_buf_str(&text), "# ", printer->indent, begin_line(printer),
+                 printer->out);
     bt_buf_fini(&text);
 }
 
 static void print_list(struct printer *printer, const struct bt_conf_row *row,
                        const struct bt_conf_list *list)
 {
-    if (list->count == 0) {
-        bt_buf_append(printer->out, BT_STR(" []\n"));
-        return;
-    }
-    bt_buf_append_char(printer->out, '\n');
-    printer->depth++;
+    bt_buf_append(printer->out,
+                  list->count == 0 ? BT_STR(" []\n") : BT_STR("\n"));
+    printer->indent += 4;
     for (size_t i = 0; i < list->count; i++) {
-        begin_line(printer);
-        bt_buf_append(printer->out, BT_STR("- "));
+        bt_buf_printf(printer->out, "%*s", (int)printer->indent, "- ");
         printer->is_inline = true;
-        printer->depth++;
         print_rows(printer, row->rows,
                    (const char *)list->items + i * row->item_size);
-        printer->depth--;
     }
-    printer->depth--;
+    printer->indent -= 4;
 }
 
 static void print_row(struct printer *printer, const struct bt_conf_row *row,
@@ -82,32 +55,31 @@ static void print_row(struct printer *printer, const struct bt_conf_row *row,
     if (printer->has_help) {
         print_help(printer, row);
     }
-    begin_line(printer);
-    bt_buf_printf(printer->out, "%s:", row->name);
+    bt_buf_printf(printer->out,
+                  "%*s%s:", (int)(printer->indent - begin_line(printer)), "",
+                  row->name);
     if (row->type == BT_CONF_LIST) {
         print_list(printer, row, slot);
-        return;
-    }
-    if (row->type == BT_CONF_GROUP) {
+    } else if (row->type == BT_CONF_GROUP) {
         bt_buf_append_char(printer->out, '\n');
-        printer->depth++;
+        printer->indent += 2;
         print_rows(printer, row->rows, slot);
-        printer->depth--;
-        return;
+        printer->indent -= 2;
+    } else {
+        bt_buf_append_char(printer->out, ' ');
+        bt_conf_scalar_print(row, slot, printer->out);
+        bt_buf_append_char(printer->out, '\n');
     }
-    bt_buf_append_char(printer->out, ' ');
-    bt_conf_scalar_print(row, slot, printer->out);
-    bt_buf_append_char(printer->out, '\n');
 }
 
 static void print_rows(struct printer *printer, const struct bt_conf_row *rows,
                        const void *target)
 {
     for (const struct bt_conf_row *row = rows; row->name != NULL; row++) {
-        if (printer->has_help && printer->depth == 0 && row != rows) {
+        if (printer->has_help && printer->indent == 0 && row != rows) {
             bt_buf_append_char(printer->out, '\n');
         }
-        print_row(printer, row, bt_conf_const_slot(row, target));
+        print_row(printer, row, (const char *)target + row->offset);
     }
 }
 

@@ -1,64 +1,99 @@
 /*
- * Single values of the settings table: numbers with units, words, texts.
- * Each type has one reader, one printer and one description of what is right.
+ * Single values of the settings table: numbers with units, words, texts. What
+ * a type is made of stands in one row of `kinds`.
  */
 #include "common/conf/conf_value.h"
 
 #include "common/base/utf8.h"
 #include "common/json/json_write.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define NAME_MAX_LEN 48
+#define SHOWN_MAX 60 /* bytes of a bad value in a message */
 
 struct unit {
     const char *suffix;
     uint64_t factor;
+    bool is_written; /* the largest of these that divides a value is */
 };
 
-static const struct unit sizes[] = {
-    {"GiB", (uint64_t)1 << 30},
-    {"MiB", (uint64_t)1 << 20},
-    {"KiB", (uint64_t)1 << 10},
-    {"GB", 1000000000},
-    {"MB", 1000000},
-    {"kB", 1000},
-    {"KB", 1000},
-    {"B", 1},
-    {"", 1},
+static const struct unit plain[] = {{"", 1, true}, {0}};
+static const struct unit percents[] = {{"%", 1, true}, {0}};
+static const struct unit durations[] = {{"s", 1000, true},
+                                        {"ms", 1, true},
+                                        {"m", 60000, false},
+                                        {"h", 3600000, false},
+                                        {0}};
+static const struct unit sizes[] = {{"GiB", (uint64_t)1 << 30, true},
+                                    {"MiB", (uint64_t)1 << 20, true},
+                                    {"KiB", (uint64_t)1 << 10, true},
+                                    {"", 1, true},
+                                    {"GB", 1000000000, false},
+                                    {"MB", 1000000, false},
+                                    {"kB", 1000, false},
+                                    {"KB", 1000, false},
+                                    {"B", 1, false},
+                                    {0}};
+
+static const struct kind {
+    size_t size; /* of the slot; a group has none of its own */
+    const char *takes;
+    const struct unit *units; /* of numbers */
+} kinds[] = {
+    [BT_CONF_BOOL] = {sizeof(bool), "true or false", NULL},
+    [BT_CONF_INT] = {sizeof(int64_t), "a whole number", plain},
+    [BT_CONF_SIZE] = {sizeof(uint64_t), "a size such as 64MiB, 32KiB or 512",
+                      sizes},
+    [BT_CONF_DURATION] = {sizeof(uint64_t),
+                          "a duration such as 30s, 250ms or 2m", durations},
+    [BT_CONF_PERCENT] = {sizeof(int64_t), "a percentage", percents},
+    [BT_CONF_DECIMAL] = {sizeof(double), "a number such as 0.5", NULL},
+    [BT_CONF_STRING] = {sizeof(char *), "a text", NULL},
+    [BT_CONF_ENUM] = {sizeof(int), "", NULL},
+    [BT_CONF_STRINGS] = {sizeof(struct bt_conf_strings),
+                         "a text or a list of texts", NULL},
+    [BT_CONF_GROUP] = {0, "a mapping of settings", NULL},
+    [BT_CONF_LIST] = {sizeof(struct bt_conf_list), "a list", NULL},
 };
 
-static const struct unit durations[] = {
-    {"ms", 1},
-    {"s", 1000},
-    {"m", 60000},
-    {"h", 3600000},
-};
-
-void bt_conf_because(struct bt_conf_why *why, const char *format, ...)
+size_t bt_conf_slot_size(enum bt_conf_type type)
 {
-    va_list args;
-
-    va_start(args, format);
-    (void)vsnprintf(why->text, sizeof(why->text), format, args);
-    va_end(args);
+    return kinds[type].size;
 }
 
-void bt_conf_tell(struct bt_conf_error *error, const char *format, ...)
+/* --- messages --- */
+
+bool bt_conf_fail(struct bt_conf_error *error, const char *format, ...)
 {
     va_list args;
 
     va_start(args, format);
     (void)vsnprintf(error->text, sizeof(error->text), format, args);
     va_end(args);
+    return false;
 }
 
-static enum bt_status out_of_memory(struct bt_conf_why *why)
+bool bt_conf_no_memory(struct bt_conf_error *error)
 {
-    bt_conf_because(why, "out of memory; try a machine with more of it");
-    return BT_ERR_NOMEM;
+    return bt_conf_fail(error, "out of memory; try a machine with more of it");
+}
+
+bool bt_conf_place(struct bt_conf_error *error, const char *format, ...)
+{
+    const struct bt_conf_error why = *error;
+    va_list args;
+    size_t len;
+
+    va_start(args, format);
+    (void)vsnprintf(error->text, sizeof(error->text), format, args);
+    va_end(args);
+    len = strlen(error->text);
+    bt_str_copy(error->text + len, sizeof(error->text) - len,
+                bt_str_of(why.text));
+    return false;
 }
 
 /* --- names --- */
@@ -74,463 +109,223 @@ const struct bt_conf_row *bt_conf_find(const struct bt_conf_row *rows,
     return NULL;
 }
 
-static bool is_same_letter(char a, char b)
+const struct bt_conf_row *bt_conf_short(const struct bt_conf_row *row)
 {
-    return a == b || (a == '-' && b == '_') || (a == '_' && b == '-');
+    return row->scalar == NULL
+               ? NULL
+               : bt_conf_find(row->rows, bt_str_of(row->scalar));
 }
 
-static size_t least(size_t a, size_t b, size_t c)
+/* How many single edits turn `a` into `b`; more than `most` are not counted. */
+static size_t edits(struct bt_str a, struct bt_str b, size_t most)
 {
-    const size_t ab = a < b ? a : b;
+    size_t change, drop, add;
 
-    return ab < c ? ab : c;
-}
-
-size_t bt_conf_distance(struct bt_str a, struct bt_str b)
-{
-    size_t line[NAME_MAX_LEN + 1];
-
-    if (a.len > NAME_MAX_LEN || b.len > NAME_MAX_LEN) {
-        return SIZE_MAX;
+    while (a.len > 0 && b.len > 0 && a.ptr[0] == b.ptr[0]) {
+        a = bt_str_skip(a, 1);
+        b = bt_str_skip(b, 1);
     }
-    for (size_t j = 0; j <= b.len; j++) {
-        line[j] = j;
+    if (a.len == 0 || b.len == 0 || most == 0) {
+        return a.len > b.len ? a.len : b.len;
     }
-    for (size_t i = 1; i <= a.len; i++) {
-        size_t diagonal = line[0];
-
-        line[0] = i;
-        for (size_t j = 1; j <= b.len; j++) {
-            const size_t above = line[j];
-            const size_t change = is_same_letter(a.ptr[i - 1], b.ptr[j - 1]);
-
-            line[j] = least(above + 1, line[j - 1] + 1, diagonal + 1 - change);
-            diagonal = above;
-        }
-    }
-    return line[b.len];
+    change = edits(bt_str_skip(a, 1), bt_str_skip(b, 1), most - 1);
+    drop = edits(bt_str_skip(a, 1), b, most - 1);
+    add = edits(a, bt_str_skip(b, 1), most - 1);
+    drop = drop < add ? drop : add;
+    return 1 + (change < drop ? change : drop);
 }
 
-bool bt_conf_is_near(struct bt_str found, size_t distance)
+bool bt_conf_is_near(struct bt_str name, const char *known)
 {
-    return distance <= 1 + found.len / 4 && distance < found.len;
+    return name.len > 2 && edits(name, bt_str_of(known), 2) <= 2;
 }
 
-static void list_names(const struct bt_conf_row *rows, struct bt_conf_why *why)
+bool bt_conf_unknown(const struct bt_conf_row *rows, struct bt_str name,
+                     struct bt_conf_error *error)
 {
-    size_t at = strlen(why->text);
+    const struct bt_str shown = bt_str_cut(name, SHOWN_MAX);
+    struct bt_buf known = {0};
 
     for (const struct bt_conf_row *row = rows; row->name != NULL; row++) {
-        const int wrote = snprintf(why->text + at, sizeof(why->text) - at,
-                                   "%s%s", row == rows ? "" : ", ", row->name);
-
-        if (wrote < 0 || (size_t)wrote >= sizeof(why->text) - at) {
-            return;
+        if (bt_conf_is_near(name, row->name)) {
+            bt_buf_fini(&known);
+            return bt_conf_fail(
+                error, "unknown setting \"%.*s\"; did you mean \"%s\"?",
+                BT_STR_ARG(shown), row->name);
         }
-        at += (size_t)wrote;
+        bt_buf_printf(&known, "%s%s", row == rows ? "" : ", ", row->name);
     }
+    (void)bt_conf_fail(error, "unknown setting \"%.*s\"; known here: %.*s",
+                       BT_STR_ARG(shown), BT_STR_ARG(bt_buf_str(&known)));
+    bt_buf_fini(&known);
+    return false;
 }
 
-void bt_conf_unknown(const struct bt_conf_row *rows, struct bt_str name,
-                     struct bt_conf_why *why)
-{
-    const struct bt_conf_row *near = NULL;
-    size_t best = SIZE_MAX;
-    const struct bt_str shown = bt_str_span(
-        name.ptr, name.len < NAME_MAX_LEN ? name.len : NAME_MAX_LEN);
+/* --- numbers and words --- */
 
-    for (const struct bt_conf_row *row = rows; row->name != NULL; row++) {
-        const size_t distance = bt_conf_distance(name, bt_str_of(row->name));
-
-        if (distance < best) {
-            best = distance;
-            near = row;
-        }
-    }
-    if (near != NULL && bt_conf_is_near(bt_str_of(near->name), best)) {
-        bt_conf_because(why, "unknown setting \"%.*s\"; did you mean \"%s\"?",
-                        BT_STR_ARG(shown), near->name);
-        return;
-    }
-    bt_conf_because(
-        why, "unknown setting \"%.*s\"; known here: ", BT_STR_ARG(shown));
-    list_names(rows, why);
-}
-
-/* --- numbers with units --- */
-
-/* Splits "30s" into 30 and "s". */
-static enum bt_status split_number(struct bt_str text, uint64_t *value_p,
-                                   struct bt_str *unit_p)
+static enum bt_status read_units(struct bt_str text, const struct unit *unit,
+                                 uint64_t *value_p)
 {
     size_t digits = 0;
+    struct bt_str suffix;
+    enum bt_status status;
 
-    while (digits < text.len && text.ptr[digits] >= '0' &&
-           text.ptr[digits] <= '9') {
+    while (digits < text.len && isdigit((unsigned char)text.ptr[digits]) != 0) {
         digits++;
     }
-    *unit_p = bt_str_trim(bt_str_span(text.ptr + digits, text.len - digits));
-    return bt_str_to_u64(bt_str_span(text.ptr, digits), value_p);
-}
-
-static enum bt_status parse_units(struct bt_str text, const struct unit *units,
-                                  size_t count, uint64_t *value_p)
-{
-    struct bt_str suffix;
-    uint64_t value;
-    const enum bt_status status = split_number(text, &value, &suffix);
-
-    if (status != BT_OK) {
+    suffix = bt_str_trim(bt_str_skip(text, digits));
+    status = bt_str_to_u64(bt_str_cut(text, digits), value_p);
+    if (status != BT_OK || (*value_p == 0 && suffix.len == 0)) {
         return status;
     }
-    for (size_t i = 0; i < count; i++) {
-        if (!bt_str_eq(suffix, bt_str_of(units[i].suffix))) {
-            continue;
-        }
-        return __builtin_mul_overflow(value, units[i].factor, value_p)
-                   ? BT_ERR_RANGE
-                   : BT_OK;
+    while (unit->suffix != NULL &&
+           !bt_str_eq(suffix, bt_str_of(unit->suffix))) {
+        unit++;
     }
-    return BT_ERR_SYNTAX;
+    if (unit->suffix == NULL) {
+        return BT_ERR_SYNTAX;
+    }
+    return __builtin_mul_overflow(*value_p, unit->factor, value_p)
+               ? BT_ERR_RANGE
+               : BT_OK;
 }
 
 enum bt_status bt_conf_parse_size(struct bt_str text, uint64_t *bytes_p)
 {
-    return parse_units(text, sizes, BT_ARRAY_LEN(sizes), bytes_p);
+    return read_units(text, sizes, bytes_p);
 }
 
-enum bt_status bt_conf_parse_duration(struct bt_str text, uint64_t *ms_p)
+/* Where `text` stands among the names; -1: nowhere. */
+static int name_index(const char *const *names, struct bt_str text)
 {
-    if (bt_str_eq(text, BT_STR("0"))) {
-        *ms_p = 0;
-        return BT_OK;
+    for (int i = 0; names != NULL && names[i] != NULL; i++) {
+        if (bt_str_eq(bt_str_of(names[i]), text)) {
+            return i;
+        }
     }
-    return parse_units(text, durations, BT_ARRAY_LEN(durations), ms_p);
+    return -1;
 }
 
-static enum bt_status parse_int(struct bt_str text, int64_t *value_p)
+static int64_t max_of(const struct bt_conf_row *row)
 {
-    const bool is_negative = text.len > 0 && text.ptr[0] == '-';
-    uint64_t value;
+    return row->max == 0 && row->type == BT_CONF_PERCENT ? 100 : row->max;
+}
+
+static bool has_limits(const struct bt_conf_row *row)
+{
+    return row->min != 0 || max_of(row) != 0;
+}
+
+static enum bt_status read_number(const struct bt_conf_row *row,
+                                  struct bt_str text, int64_t *slot)
+{
+    const bool is_negative =
+        row->type == BT_CONF_INT && bt_str_starts(text, BT_STR("-"));
+    int64_t value = name_index(row->names, text);
+    uint64_t size;
     enum bt_status status;
 
-    if (is_negative) {
-        text = bt_str_span(text.ptr + 1, text.len - 1);
+    if (value < 0) {
+        status = read_units(bt_str_skip(text, is_negative ? 1 : 0),
+                            kinds[row->type].units, &size);
+        if (status != BT_OK) {
+            return status;
+        }
+        if (size > INT64_MAX) {
+            return BT_ERR_RANGE;
+        }
+        value = is_negative ? -(int64_t)size : (int64_t)size;
+        if (has_limits(row) && (value < row->min || value > max_of(row))) {
+            return BT_ERR_RANGE;
+        }
     }
-    status = bt_str_to_u64(text, &value);
-    if (status != BT_OK) {
-        return status;
-    }
-    if (value > INT64_MAX) {
-        return BT_ERR_RANGE;
-    }
-    *value_p = is_negative ? -(int64_t)value : (int64_t)value;
+    *slot = value;
     return BT_OK;
 }
 
-static enum bt_status parse_percent(struct bt_str text, int64_t *value_p)
+static void print_units(const struct bt_conf_row *row, int64_t value,
+                        struct bt_buf *out)
 {
-    if (text.len == 0 || text.ptr[text.len - 1] != '%') {
-        return BT_ERR_SYNTAX;
+    const struct unit *unit = kinds[row->type].units;
+
+    while (!unit->is_written || value % (int64_t)unit->factor != 0) {
+        unit++;
     }
-    return parse_int(bt_str_span(text.ptr, text.len - 1), value_p);
+    bt_buf_printf(out, "%" PRId64 "%s", value / (int64_t)unit->factor,
+                  value == 0 && row->type != BT_CONF_PERCENT ? ""
+                                                             : unit->suffix);
 }
 
-static enum bt_status parse_decimal(struct bt_str text, double *value_p)
+static enum bt_status read_decimal(struct bt_str text, double *slot)
 {
     char copy[64];
     char *end;
     double value;
 
-    if (text.len == 0 || text.len >= sizeof(copy)) {
+    bt_str_copy(copy, sizeof(copy), text);
+    /* strtod would take "inf" and hex too. */
+    if (text.len == 0 || strspn(copy, "0123456789.+-eE") != text.len) {
         return BT_ERR_SYNTAX;
     }
-    for (size_t i = 0; i < text.len; i++) {
-        if (strchr("0123456789.+-eE", text.ptr[i]) == NULL) {
-            return BT_ERR_SYNTAX; /* strtod would take "inf" and hex too */
-        }
-    }
-    memcpy(copy, text.ptr, text.len);
-    copy[text.len] = '\0';
     value = strtod(copy, &end);
-    if (*end != '\0' || end == copy) {
+    if (*end != '\0') {
         return BT_ERR_SYNTAX;
     }
     if (value > 1e300 || value < -1e300) {
         return BT_ERR_RANGE;
     }
-    *value_p = value;
+    *slot = value;
     return BT_OK;
-}
-
-static void print_size(uint64_t value, struct bt_buf *out)
-{
-    static const char *const suffixes[] = {"GiB", "MiB", "KiB"};
-
-    for (unsigned i = 0; i < BT_ARRAY_LEN(suffixes) && value > 0; i++) {
-        const unsigned shift = 30 - 10 * i;
-
-        if (value >> shift << shift == value) {
-            bt_buf_printf(out, "%" PRIu64 "%s", value >> shift, suffixes[i]);
-            return;
-        }
-    }
-    bt_buf_printf(out, "%" PRIu64, value);
-}
-
-static void print_duration(uint64_t ms, struct bt_buf *out)
-{
-    if (ms == 0) {
-        bt_buf_append_char(out, '0');
-    } else if (ms % 1000 == 0) {
-        bt_buf_printf(out, "%" PRIu64 "s", ms / 1000);
-    } else {
-        bt_buf_printf(out, "%" PRIu64 "ms", ms);
-    }
 }
 
 /* --- what would be right --- */
 
-static void print_limit(const struct bt_conf_row *row, int64_t limit,
-                        struct bt_buf *out)
+static void list_names(const char *const *names, struct bt_buf *out)
 {
-    if (row->type == BT_CONF_SIZE) {
-        print_size((uint64_t)limit, out);
-    } else if (row->type == BT_CONF_DURATION) {
-        print_duration((uint64_t)limit, out);
-    } else {
-        bt_buf_printf(out, "%" PRId64, limit);
+    bt_buf_append(out, bt_str_of(names[0]));
+    for (size_t i = 1; names[i] != NULL; i++) {
+        bt_buf_printf(out, names[i + 1] == NULL ? " or %s" : ", %s", names[i]);
     }
 }
 
-static bool has_limits(const struct bt_conf_row *row)
+void bt_conf_takes(const struct bt_conf_row *row, bool is_brief,
+                   struct bt_buf *out)
 {
-    return row->min != 0 || row->max != 0;
-}
+    const size_t before = out->len;
 
-static void print_limits(const struct bt_conf_row *row, struct bt_buf *out)
-{
-    print_limit(row, row->min, out);
-    bt_buf_append(out, BT_STR(" to "));
-    print_limit(row, row->max, out);
-}
-
-static void expect_limits(const struct bt_conf_row *row, struct bt_buf *out)
-{
-    if (has_limits(row)) {
-        bt_buf_append(out, BT_STR(" from "));
-        print_limits(row, out);
-    }
-}
-
-static void expect_names(const struct bt_conf_row *row, struct bt_buf *out)
-{
-    for (size_t i = 0; row->names[i] != NULL; i++) {
-        const char *const before = i == 0                      ? ""
-                                   : row->names[i + 1] == NULL ? " or "
-                                                               : ", ";
-
-        bt_buf_printf(out, "%s%s", before, row->names[i]);
-    }
-}
-
-static void expect_words(const struct bt_conf_row *row, struct bt_buf *out)
-{
-    if (row->names != NULL) {
-        bt_buf_append(out, BT_STR(", or "));
-        expect_names(row, out);
-    }
-}
-
-void bt_conf_expected(const struct bt_conf_row *row, struct bt_buf *out)
-{
-    switch (row->type) {
-    case BT_CONF_BOOL:
-        bt_buf_append(out, BT_STR("true or false"));
-        return;
-    case BT_CONF_INT:
-        bt_buf_append(out, BT_STR("a whole number"));
-        expect_limits(row, out);
-        expect_words(row, out);
-        return;
-    case BT_CONF_SIZE:
-        bt_buf_append(out, BT_STR("a size such as 64MiB, 32KiB or 512"));
-        expect_limits(row, out);
-        return;
-    case BT_CONF_DURATION:
-        bt_buf_append(out, BT_STR("a duration such as 30s, 250ms or 2m"));
-        expect_limits(row, out);
-        expect_words(row, out);
-        return;
-    case BT_CONF_PERCENT:
-        bt_buf_append(out, BT_STR("a percentage from 0% to 100%"));
-        return;
-    case BT_CONF_DECIMAL:
-        bt_buf_append(out, BT_STR("a number such as 0.5"));
-        return;
-    case BT_CONF_STRING:
-        bt_buf_append(out, BT_STR("a text"));
-        return;
-    case BT_CONF_ENUM:
-        expect_names(row, out);
-        return;
-    case BT_CONF_STRINGS:
-        bt_buf_append(out, BT_STR("a text or a list of texts"));
-        return;
-    case BT_CONF_GROUP:
-        bt_buf_append(out, BT_STR("a mapping of settings"));
-        return;
-    case BT_CONF_LIST:
-        bt_buf_append(out, BT_STR("a list"));
-        return;
-    }
-}
-
-/* The short form of bt_conf_expected, for help. */
-static void print_allowed(const struct bt_conf_row *row, struct bt_buf *out)
-{
-    if (row->type == BT_CONF_BOOL) {
-        bt_buf_append(out, BT_STR("true or false"));
-        return;
+    if (!is_brief || row->type == BT_CONF_BOOL) {
+        bt_buf_append(out, bt_str_of(kinds[row->type].takes));
     }
     if (has_limits(row)) {
-        print_limits(row, out);
+        bt_buf_append(out, is_brief ? BT_STR("") : BT_STR(" from "));
+        print_units(row, row->min, out);
+        bt_buf_append(out, BT_STR(" to "));
+        print_units(row, max_of(row), out);
     }
     if (row->names != NULL) {
-        bt_buf_append(out, has_limits(row) ? BT_STR(", or ") : BT_STR(""));
-        expect_names(row, out);
+        bt_buf_append(out, out->len == before ? BT_STR("") : BT_STR(", or "));
+        list_names(row->names, out);
     }
 }
 
-void bt_conf_describe(const struct bt_conf_row *row, struct bt_buf *out)
-{
-    struct bt_buf extra = {0};
-
-    print_allowed(row, &extra);
-    if (row->preset != NULL && row->preset[0] != '\0') {
-        bt_buf_printf(&extra, "%sdefault %s", extra.len > 0 ? "; " : "",
-                      row->preset);
-    }
-    bt_buf_append(out, bt_str_of(row->help == NULL ? "" : row->help));
-    if (extra.len > 0) {
-        bt_buf_printf(out, " (%.*s)", BT_STR_ARG(bt_buf_str(&extra)));
-    }
-    if (extra.failed) {
-        out->failed = true;
-    }
-    bt_buf_fini(&extra);
-}
-
-struct bt_str bt_conf_wrap(struct bt_str text, size_t room)
-{
-    size_t len = room;
-
-    if (text.len <= room) {
-        return text;
-    }
-    while (len > 1 && text.ptr[len] != ' ') {
-        len--;
-    }
-    return bt_str_span(text.ptr, len > 1 ? len : room);
-}
-
-static enum bt_status refuse(const struct bt_conf_row *row, struct bt_str text,
-                             enum bt_status status, struct bt_conf_why *why)
+static bool refuse(const struct bt_conf_row *row, struct bt_str text,
+                   enum bt_status status, struct bt_conf_error *error)
 {
     struct bt_buf right = {0};
-    const int shown = text.len < 60 ? (int)text.len : 60;
 
     if (status == BT_ERR_NOMEM) {
-        return out_of_memory(why);
+        return bt_conf_no_memory(error);
     }
-    bt_conf_expected(row, &right);
-    bt_conf_because(why, "%s \"%.*s\" for %s; it takes %.*s",
-                    status == BT_ERR_RANGE ? "out of range:" : "bad value",
-                    shown, text.ptr, row->name, BT_STR_ARG(bt_buf_str(&right)));
+    bt_conf_takes(row, false, &right);
+    (void)bt_conf_fail(error, "%s \"%.*s\" for %s; it takes %.*s",
+                       status == BT_ERR_RANGE ? "out of range:" : "bad value",
+                       BT_STR_ARG(bt_str_cut(text, SHOWN_MAX)), row->name,
+                       BT_STR_ARG(bt_buf_str(&right)));
     bt_buf_fini(&right);
-    return status;
+    return false;
 }
 
-/* --- a value of each type --- */
-
-static enum bt_status read_bool(struct bt_str text, bool *value_p)
-{
-    if (bt_str_eq(text, BT_STR("true")) || bt_str_eq(text, BT_STR("false"))) {
-        *value_p = text.len == 4;
-        return BT_OK;
-    }
-    return BT_ERR_SYNTAX;
-}
-
-static enum bt_status read_name(const char *const *names, struct bt_str text,
-                                int *index_p)
-{
-    for (int i = 0; names[i] != NULL; i++) {
-        if (bt_str_eq(bt_str_of(names[i]), text)) {
-            *index_p = i;
-            return BT_OK;
-        }
-    }
-    return BT_ERR_SYNTAX;
-}
-
-static enum bt_status within(const struct bt_conf_row *row, int64_t value)
-{
-    if (row->min == 0 && row->max == 0) {
-        return BT_OK;
-    }
-    return value < row->min || value > row->max ? BT_ERR_RANGE : BT_OK;
-}
-
-static enum bt_status read_int(const struct bt_conf_row *row, int64_t *slot,
-                               struct bt_str text)
-{
-    int64_t value;
-    int index;
-    enum bt_status status;
-
-    if (row->names != NULL && read_name(row->names, text, &index) == BT_OK) {
-        *slot = index;
-        return BT_OK;
-    }
-    if (row->type == BT_CONF_PERCENT) {
-        status = parse_percent(text, &value);
-        if (status == BT_OK && (value < 0 || value > 100)) {
-            status = BT_ERR_RANGE;
-        }
-    } else {
-        status = parse_int(text, &value);
-    }
-    if (status == BT_OK) {
-        status = within(row, value);
-    }
-    if (status == BT_OK) {
-        *slot = value;
-    }
-    return status;
-}
-
-static enum bt_status read_unsigned(const struct bt_conf_row *row,
-                                    uint64_t *slot, struct bt_str text)
-{
-    uint64_t value;
-    int index;
-    enum bt_status status;
-
-    if (row->names != NULL && read_name(row->names, text, &index) == BT_OK) {
-        *slot = (uint64_t)index;
-        return BT_OK;
-    }
-    status = row->type == BT_CONF_SIZE ? bt_conf_parse_size(text, &value)
-                                       : bt_conf_parse_duration(text, &value);
-    if (status == BT_OK) {
-        status = value > INT64_MAX ? BT_ERR_RANGE : within(row, (int64_t)value);
-    }
-    if (status == BT_OK) {
-        *slot = value;
-    }
-    return status;
-}
+/* --- reading --- */
 
 static enum bt_status read_string(char **slot, struct bt_str text)
 {
@@ -553,87 +348,78 @@ static enum bt_status read_string(char **slot, struct bt_str text)
 static enum bt_status append_string(struct bt_conf_strings *strings,
                                     struct bt_str text)
 {
-    char **items;
-    char *copy = NULL;
+    char **const items =
+        realloc(strings->items, (strings->count + 1) * sizeof(*items));
     enum bt_status status;
 
-    if (text.len == 0) {
-        return BT_ERR_SYNTAX;
-    }
-    status = read_string(&copy, text);
-    if (status != BT_OK) {
-        return status;
-    }
-    items = realloc(strings->items, (strings->count + 1) * sizeof(*items));
     if (items == NULL) {
-        free(copy);
         return BT_ERR_NOMEM;
     }
-    items[strings->count] = copy;
     strings->items = items;
-    strings->count++;
-    return BT_OK;
+    items[strings->count] = NULL;
+    status = text.len == 0 ? BT_ERR_SYNTAX
+                           : read_string(&items[strings->count], text);
+    strings->count += status == BT_OK;
+    return status;
 }
 
 static enum bt_status read_scalar(const struct bt_conf_row *row, void *slot,
                                   struct bt_str text)
 {
+    int index;
+
     switch (row->type) {
     case BT_CONF_BOOL:
-        return read_bool(text, slot);
+        *(bool *)slot = bt_str_eq(text, BT_STR("true"));
+        return *(bool *)slot || bt_str_eq(text, BT_STR("false"))
+                   ? BT_OK
+                   : BT_ERR_SYNTAX;
     case BT_CONF_INT:
     case BT_CONF_PERCENT:
-        return read_int(row, slot, text);
     case BT_CONF_SIZE:
     case BT_CONF_DURATION:
-        return read_unsigned(row, slot, text);
+        return read_number(row, text, slot);
     case BT_CONF_DECIMAL:
-        return parse_decimal(text, slot);
+        return read_decimal(text, slot);
     case BT_CONF_STRING:
         return read_string(slot, text);
     case BT_CONF_ENUM:
-        return read_name(row->names, text, slot);
+        index = name_index(row->names, text);
+        *(int *)slot = index < 0 ? *(int *)slot : index;
+        return index < 0 ? BT_ERR_SYNTAX : BT_OK;
     case BT_CONF_STRINGS:
         return append_string(slot, text);
     case BT_CONF_GROUP:
     case BT_CONF_LIST:
-        return BT_ERR_SYNTAX;
+        break;
     }
     return BT_ERR_SYNTAX;
 }
 
-enum bt_status bt_conf_scalar(const struct bt_conf_row *row, void *slot,
-                              struct bt_str text, struct bt_conf_why *why)
+bool bt_conf_scalar(const struct bt_conf_row *row, void *slot,
+                    struct bt_str text, struct bt_conf_error *error)
 {
     const enum bt_status status = read_scalar(row, slot, text);
 
-    return status == BT_OK ? BT_OK : refuse(row, text, status, why);
+    return status == BT_OK || refuse(row, text, status, error);
 }
 
 /* --- printing --- */
 
-static bool is_plain_byte(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-           (c >= '0' && c <= '9') || strchr("_./:@%+-", c) != NULL;
-}
-
-static bool is_plain(struct bt_str text)
+/* Does every reader of YAML take it for this text without quotes? */
+static bool is_plain(const char *text)
 {
     static const char *const words[] = {"null", "true", "false", "yes",
-                                        "no",   "on",   "off"};
+                                        "no",   "on",   "off",   NULL};
+    const size_t len = strlen(text);
 
-    if (text.len == 0 || strchr(":@%+-", text.ptr[0]) != NULL ||
-        text.ptr[text.len - 1] == ':') {
+    if (len == 0 || strchr(":@%+-", text[0]) != NULL || text[len - 1] == ':' ||
+        strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                     "0123456789_./:@%+-") != len) {
         return false;
     }
-    for (size_t i = 0; i < text.len; i++) {
-        if (text.ptr[i] == '\0' || !is_plain_byte(text.ptr[i])) {
-            return false;
-        }
-    }
-    for (size_t i = 0; i < BT_ARRAY_LEN(words); i++) {
-        if (bt_str_eq_nocase(text, bt_str_of(words[i]))) {
+    for (size_t i = 0; words[i] != NULL; i++) {
+        if (strcasecmp(text, words[i]) == 0) {
             return false;
         }
     }
@@ -656,7 +442,7 @@ static void print_quoted(struct bt_str text, struct bt_buf *out)
     out->failed = out->failed || json.failed;
     rest = bt_buf_str(&json);
     while (rest.len > 0) {
-        const struct bt_str one = bt_str_span(rest.ptr, bt_utf8_len(rest));
+        const struct bt_str one = bt_str_cut(rest, bt_utf8_len(rest));
         const uint32_t code = bt_utf8_code(one);
 
         if (is_for_json_only(code)) {
@@ -664,18 +450,9 @@ static void print_quoted(struct bt_str text, struct bt_buf *out)
         } else {
             bt_buf_append(out, one);
         }
-        rest = bt_str_span(rest.ptr + one.len, rest.len - one.len);
+        rest = bt_str_skip(rest, one.len);
     }
     bt_buf_fini(&json);
-}
-
-void bt_conf_text_print(struct bt_str text, struct bt_buf *out)
-{
-    if (is_plain(text)) {
-        bt_buf_append(out, text);
-    } else {
-        print_quoted(text, out);
-    }
 }
 
 static void print_string(const struct bt_conf_row *row, const char *text,
@@ -685,8 +462,10 @@ static void print_string(const struct bt_conf_row *row, const char *text,
         bt_buf_append(out, BT_STR("null"));
     } else if (row->is_secret) {
         bt_buf_append(out, BT_STR("\"***\""));
+    } else if (is_plain(text)) {
+        bt_buf_append(out, bt_str_of(text));
     } else {
-        bt_conf_text_print(bt_str_of(text), out);
+        print_quoted(bt_str_of(text), out);
     }
 }
 
@@ -702,25 +481,16 @@ static void print_strings(const struct bt_conf_row *row,
     bt_buf_append_char(out, ']');
 }
 
-/* The word that stands for this number; false: none does. */
-static bool print_word(const struct bt_conf_row *row, uint64_t value,
-                       struct bt_buf *out)
+static void print_number(const struct bt_conf_row *row, int64_t value,
+                         struct bt_buf *out)
 {
-    for (uint64_t i = 0; row->names != NULL && row->names[i] != NULL; i++) {
+    for (int64_t i = 0; row->names != NULL && row->names[i] != NULL; i++) {
         if (i == value) {
             bt_buf_append(out, bt_str_of(row->names[i]));
-            return true;
+            return;
         }
     }
-    return false;
-}
-
-static void print_int(const struct bt_conf_row *row, int64_t value,
-                      struct bt_buf *out)
-{
-    if (value < 0 || !print_word(row, (uint64_t)value, out)) {
-        bt_buf_printf(out, "%" PRId64, value);
-    }
+    print_units(row, value, out);
 }
 
 static void print_decimal(double value, struct bt_buf *out)
@@ -746,18 +516,10 @@ void bt_conf_scalar_print(const struct bt_conf_row *row, const void *slot,
                       *(const bool *)slot ? BT_STR("true") : BT_STR("false"));
         return;
     case BT_CONF_INT:
-        print_int(row, *(const int64_t *)slot, out);
-        return;
     case BT_CONF_PERCENT:
-        bt_buf_printf(out, "%" PRId64 "%%", *(const int64_t *)slot);
-        return;
     case BT_CONF_SIZE:
-        print_size(*(const uint64_t *)slot, out);
-        return;
     case BT_CONF_DURATION:
-        if (!print_word(row, *(const uint64_t *)slot, out)) {
-            print_duration(*(const uint64_t *)slot, out);
-        }
+        print_number(row, *(const int64_t *)slot, out);
         return;
     case BT_CONF_DECIMAL:
         print_decimal(*(const double *)slot, out);
@@ -766,7 +528,7 @@ void bt_conf_scalar_print(const struct bt_conf_row *row, const void *slot,
         print_string(row, *(char *const *)slot, out);
         return;
     case BT_CONF_ENUM:
-        bt_conf_text_print(bt_str_of(row->names[*(const int *)slot]), out);
+        print_string(row, row->names[*(const int *)slot], out);
         return;
     case BT_CONF_STRINGS:
         print_strings(row, slot, out);

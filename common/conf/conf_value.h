@@ -1,87 +1,74 @@
 /*
- * Inside the settings table: single values and where they lie. Only the
- * conf*.c files include this.
+ * Inside the settings table. Only the conf_*.c files include this.
  *
- *     conf_yaml.c   file  \
- *     conf_args.c   flags  >- conf_value.h: text -> slot, and the reason why
- * not conf_print.c         <- slot -> text
+ *     conf_yaml.c   file     \
+ *     conf_set.c    paths     >- conf_value.c: text -> slot, or why not
+ *     conf_args.c   flags    /
+ *     conf_help.c, conf_print.c  <- the rows' words, slot -> text
  *
  * A slot is the place of a row's value: `offset` bytes into the struct that
  * holds it. A group's rows count from the group's own slot.
+ *
+ * What returns bool here says false with an error text: "what is wrong; what
+ * would be right". Whoever knows the place puts it before that text.
  */
 #ifndef COMMON_CONF_CONF_VALUE_H
 #define COMMON_CONF_CONF_VALUE_H
 
 #include "common/conf/conf.h"
 
-/* "what is wrong; what would be right", without the place. */
-struct bt_conf_why {
-    char text[400];
-};
-
-void bt_conf_because(struct bt_conf_why *why, const char *format, ...)
-    BT_PRINTF(2, 3);
-
-/* The same for a whole message. */
-void bt_conf_tell(struct bt_conf_error *error, const char *format, ...)
-    BT_PRINTF(2, 3);
+bool bt_conf_no_memory(struct bt_conf_error *error);
 
 static inline void *bt_conf_slot(const struct bt_conf_row *row, void *target)
 {
     return (char *)target + row->offset;
 }
 
-static inline const void *bt_conf_const_slot(const struct bt_conf_row *row,
-                                             const void *target)
-{
-    return (const char *)target + row->offset;
-}
-
 /* NULL when there is no row of that name. */
 const struct bt_conf_row *bt_conf_find(const struct bt_conf_row *rows,
                                        struct bt_str name);
-/* How many single edits turn `a` into `b`, at most; long names: SIZE_MAX. */
-size_t bt_conf_distance(struct bt_str a, struct bt_str b);
-/* Whether `found` is near enough to `name` to be meant by it. */
-bool bt_conf_is_near(struct bt_str found, size_t distance);
-/* Explains an unknown key and names the nearest known one. */
-void bt_conf_unknown(const struct bt_conf_row *rows, struct bt_str name,
-                     struct bt_conf_why *why);
+/* The row that a bare value of a GROUP or LIST is for; NULL: none is. */
+const struct bt_conf_row *bt_conf_short(const struct bt_conf_row *row);
+/* Could `name` be a slip of the pen for `known`? */
+bool bt_conf_is_near(struct bt_str name, const char *known);
+/* Says which setting could be meant, or which there are. */
+bool bt_conf_unknown(const struct bt_conf_row *rows, struct bt_str name,
+                     struct bt_conf_error *error);
 
-/* "a duration such as 30s or 250ms"; for enums the names. */
-void bt_conf_expected(const struct bt_conf_row *row, struct bt_buf *out);
-
-/* The longest beginning of `text` that fits, cut at a space if it can be. */
-struct bt_str bt_conf_wrap(struct bt_str text, size_t room);
+/* "a duration such as 30s from 1s to 1h"; in brief "1s to 1h". */
+void bt_conf_takes(const struct bt_conf_row *row, bool is_brief,
+                   struct bt_buf *out);
 /* The help sentence, then in brackets what is allowed and the default. */
 void bt_conf_describe(const struct bt_conf_row *row, struct bt_buf *out);
-
 /*
- * One scalar of any type but GROUP and LIST; for STRINGS it is appended.
- * BT_ERR_SYNTAX, BT_ERR_RANGE (why is written) or BT_ERR_NOMEM (so too).
+ * Words of `text` as lines of at most 79 columns, each with `before` at column
+ * `indent`; `at` columns of the first line are written already.
  */
-BT_MUST_CHECK enum bt_status bt_conf_scalar(const struct bt_conf_row *row,
-                                            void *slot, struct bt_str text,
-                                            struct bt_conf_why *why);
+void bt_conf_wrap(struct bt_str text, const char *before, size_t indent,
+                  size_t at, struct bt_buf *out);
+void bt_conf_help(const struct bt_conf_program *program,
+                  const struct bt_conf_option *built_in, struct bt_buf *out);
+
+size_t bt_conf_slot_size(enum bt_conf_type type);
+/* One scalar of any type but GROUP and LIST; for STRINGS it is appended. */
+BT_MUST_CHECK bool bt_conf_scalar(const struct bt_conf_row *row, void *slot,
+                                  struct bt_str text,
+                                  struct bt_conf_error *error);
 /* The value as it would stand in a file. */
 void bt_conf_scalar_print(const struct bt_conf_row *row, const void *slot,
                           struct bt_buf *out);
-/* Text as a YAML scalar, quoted where it must be. */
-void bt_conf_text_print(struct bt_str text, struct bt_buf *out);
 
-void bt_conf_strings_clear(struct bt_conf_strings *strings);
-/* A new item with its presets; *item_p is valid until the next append. */
-BT_MUST_CHECK enum bt_status bt_conf_list_append(const struct bt_conf_row *row,
-                                                 void *slot, void **item_p);
-void bt_conf_list_clear(const struct bt_conf_row *row, void *slot);
+/* Frees what a value holds; lists and texts are empty afterwards. */
+void bt_conf_clear(const struct bt_conf_row *row, void *slot);
+/* A new item with its presets, valid until the next one; NULL: no memory. */
+void *bt_conf_append(const struct bt_conf_row *row, void *slot);
 
 /*
- * Reads `text` (YAML) as the value of one row; messages begin with `name`.
- * Lists are replaced.
+ * Reads `text` (YAML) as the value of one row; lists are replaced. Places in
+ * the error text begin with `name`.
  */
-BT_MUST_CHECK enum bt_status bt_conf_read_value(const struct bt_conf_row *row,
-                                                void *slot, const char *name,
-                                                struct bt_str text,
-                                                struct bt_conf_error *error_p);
+BT_MUST_CHECK bool bt_conf_read_value(const struct bt_conf_row *row, void *slot,
+                                      const char *name, struct bt_str text,
+                                      struct bt_conf_error *error);
 
 #endif

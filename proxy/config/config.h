@@ -1,6 +1,6 @@
 /*
  * The proxy's configuration: one struct, immutable after load, described by
- * the table in config.def / config.c.
+ * the table in config.def.
  */
 #ifndef PROXY_CONFIG_CONFIG_H
 #define PROXY_CONFIG_CONFIG_H
@@ -130,10 +130,9 @@ extern const struct bt_conf_row config_rows[];
 BT_MUST_CHECK enum bt_status config_check(const struct config *config,
                                           struct bt_conf_error *error_p);
 
-struct config_run {
-    bool check_only;
-    bool print_only;
-};
+/* By enum connector and enum policy. */
+extern const char *const config_connectors[];
+extern const char *const config_policies[];
 
 /*
  * argv -> config, --config, --check and --print-config included. Errors are

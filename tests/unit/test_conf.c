@@ -351,17 +351,14 @@ START_TEST(reads_durations_with_units_only)
                 {"2m", 120000},
                 {"1h", 3600000}};
     static const char *const bad[] = {"", "30", "s", "-1s", "1.5s", "1d"};
-    uint64_t value;
 
     for (size_t i = 0; i < BT_ARRAY_LEN(good); i++) {
-        ck_assert_int_eq(
-            bt_conf_parse_duration(bt_str_of(good[i].text), &value), BT_OK);
-        ck_assert_uint_eq(value, good[i].value);
+        ck_assert_int_eq(set("wait", good[i].text), BT_OK);
+        ck_assert_uint_eq(settings.wait, good[i].value);
     }
     for (size_t i = 0; i < BT_ARRAY_LEN(bad); i++) {
-        ck_assert_msg(bt_conf_parse_duration(bt_str_of(bad[i]), &value) !=
-                          BT_OK,
-                      "%s", bad[i]);
+        ck_assert_msg(set("wait", bad[i]) != BT_OK, "%s", bad[i]);
+        ck_assert_uint_eq(settings.wait, 3600000);
     }
 }
 END_TEST
@@ -612,31 +609,27 @@ END_TEST
 
 static char last_option[32];
 
-static enum bt_status on_fault(void *owner, const char *value,
-                               struct bt_conf_error *error_p)
+static enum bt_status on_option(void *owner, const char *flag,
+                                const char *value,
+                                struct bt_conf_error *error_p)
 {
+    if (strcmp(flag, "--check") == 0) {
+        ck_assert_ptr_null(value);
+        return BT_OK;
+    }
+    ck_assert_str_eq(flag, "--fault");
     (void)snprintf(last_option, sizeof(last_option), "%s", value);
     (*(int *)owner)++;
     if (strcmp(value, "bad") == 0) {
-        (void)snprintf(error_p->text, sizeof(error_p->text),
-                       "--fault: no such fault");
+        (void)bt_conf_fail(error_p, "--fault: no such fault");
         return BT_ERR_NOT_FOUND;
     }
     return BT_OK;
 }
 
-static enum bt_status on_check(void *owner, const char *value,
-                               struct bt_conf_error *error_p)
-{
-    (void)owner;
-    (void)error_p;
-    ck_assert_ptr_null(value);
-    return BT_OK;
-}
-
 static const struct bt_conf_option options[] = {
-    {"--fault", "NAME", "breaks something", on_fault},
-    {"--check", NULL, "looks only", on_check},
+    {"--fault", "NAME", "breaks something"},
+    {"--check", NULL, "looks only"},
     {0},
 };
 
@@ -647,6 +640,7 @@ static const struct bt_conf_program program = {
     .epilog = "the end",
     .rows = rows,
     .options = options,
+    .on_option = on_option,
 };
 
 #define ARGS_MAX 8
@@ -724,7 +718,7 @@ START_TEST(lets_the_first_list_flag_replace_the_preset)
 }
 END_TEST
 
-START_TEST(hands_options_to_their_functions)
+START_TEST(hands_options_to_the_program)
 {
     char text[4096];
     int faults = 0;
@@ -819,5 +813,5 @@ HARNESS_MAIN_WITH("conf", setup, teardown, begins_with_the_presets,
                   prints_characters_that_yaml_forbids_as_escapes, masks_secrets,
                   applies_flags_in_order,
                   lets_the_first_list_flag_replace_the_preset,
-                  hands_options_to_their_functions, explains_a_bad_command_line,
+                  hands_options_to_the_program, explains_a_bad_command_line,
                   prints_help_and_version)
