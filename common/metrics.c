@@ -136,14 +136,6 @@ void bt_metrics_add(struct bt_metrics *metrics, size_t row, size_t label,
     cell_add(series_at(metrics, row, label, label2), (uint64_t)delta);
 }
 
-void bt_metrics_set(struct bt_metrics *metrics, size_t row, size_t label,
-                    size_t label2, int64_t value)
-{
-    assert(metrics->rows[row].type == BT_METRIC_GAUGE);
-    atomic_store_explicit(series_at(metrics, row, label, label2),
-                          (uint64_t)value, memory_order_relaxed);
-}
-
 void bt_metrics_observe_us(struct bt_metrics *metrics, size_t row, size_t label,
                            uint64_t us)
 {

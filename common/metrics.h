@@ -48,13 +48,11 @@ void bt_metrics_close(struct bt_metrics **metrics);
 
 /*
  * Owner thread only. `row` and label indices must be in range (0 where the row
- * has no such label). A gauge may be set or added to, a histogram observed; it
+ * has no such label). A gauge may sink again, a histogram is observed; it
  * has one label at most.
  */
 void bt_metrics_add(struct bt_metrics *metrics, size_t row, size_t label,
                     size_t label2, int64_t delta);
-void bt_metrics_set(struct bt_metrics *metrics, size_t row, size_t label,
-                    size_t label2, int64_t value);
 void bt_metrics_observe_us(struct bt_metrics *metrics, size_t row, size_t label,
                            uint64_t us);
 

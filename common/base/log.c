@@ -54,20 +54,6 @@ enum bt_log_level bt_log_level(void)
                                                    memory_order_relaxed);
 }
 
-bool bt_log_level_parse(const char *text, enum bt_log_level *level_p)
-{
-    if (text == NULL) {
-        return false;
-    }
-    for (size_t i = 0; i < BT_ARRAY_LEN(LEVEL_NAMES); i++) {
-        if (strcmp(text, LEVEL_NAMES[i]) == 0) {
-            *level_p = (enum bt_log_level)i;
-            return true;
-        }
-    }
-    return false;
-}
-
 static void put_raw(struct line *line, const char *bytes, size_t len)
 {
     if (line->is_cut || len > LINE_ROOM - line->len) {

@@ -22,8 +22,6 @@ enum bt_log_level {
 /* Process wide; default BT_LOG_INFO. */
 void bt_log_set_level(enum bt_log_level level);
 enum bt_log_level bt_log_level(void);
-/* "error" … "trace"; false when unknown. */
-bool bt_log_level_parse(const char *text, enum bt_log_level *level_p);
 
 /* `object` names what the line is about (NULL: nothing); not checked. */
 void bt_log_write(enum bt_log_level level, const char *object,

@@ -863,11 +863,6 @@ bool bt_stream_is_readable(struct bt_stream *stream)
     return got >= 0 || errno != EAGAIN;
 }
 
-int bt_stream_fd(const struct bt_stream *stream)
-{
-    return stream->fd;
-}
-
 const struct bt_addr *bt_stream_peer(const struct bt_stream *stream)
 {
     return &stream->peer;

@@ -112,7 +112,6 @@ void bt_stream_shut_write(struct bt_stream *stream); /* after what is unsent */
 /* Is something readable (bytes or FIN) right now? One MSG_PEEK. */
 bool bt_stream_is_readable(struct bt_stream *stream);
 
-int bt_stream_fd(const struct bt_stream *stream);
 const struct bt_addr *bt_stream_peer(const struct bt_stream *stream);
 
 #endif

@@ -222,16 +222,3 @@ size_t bt_json_splice_iov(const struct bt_json_splice *splice,
     }
     return put_iov(iov, count, kept_span(splice, splice->count));
 }
-
-void bt_json_splice_append(const struct bt_json_splice *splice,
-                           struct bt_buf *out)
-{
-    if (!bt_buf_reserve(out, bt_json_splice_len(splice))) {
-        return;
-    }
-    for (size_t i = 0; i < splice->count; i++) {
-        bt_buf_append(out, kept_span(splice, i));
-        bt_buf_append(out, splice->edits[i].insert);
-    }
-    bt_buf_append(out, kept_span(splice, splice->count));
-}

@@ -94,7 +94,5 @@ size_t bt_json_splice_iov_max(const struct bt_json_splice *splice);
 /* Fills iov (no empty entries), returns how many. */
 size_t bt_json_splice_iov(const struct bt_json_splice *splice,
                           struct iovec *iov);
-void bt_json_splice_append(const struct bt_json_splice *splice,
-                           struct bt_buf *out);
 
 #endif

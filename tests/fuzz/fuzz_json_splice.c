@@ -5,6 +5,7 @@
  * must look as if it had been closed by the second text alone.
  */
 #include "common/json/json_splice.h"
+#include "tests/support/splice_text.h"
 
 #include <stdlib.h>
 
@@ -93,7 +94,7 @@ static void check_closed_twice(struct bt_str text, struct bt_str once)
     bt_json_splice_init(&splice, &arena, text);
     require(edit_level(&splice, text, BT_STR("\"other\":[2]"), LEVELS));
     if (!splice.failed) {
-        bt_json_splice_append(&splice, &twice);
+        splice_text(&splice, &twice);
         require(bt_str_eq(bt_buf_str(&twice), once));
     }
     bt_buf_fini(&twice);
@@ -117,7 +118,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     is_edited = edit_level(&splice, text, ADDED, LEVELS);
     require(is_object == is_edited);
     if (is_edited && !splice.failed) {
-        bt_json_splice_append(&splice, &out);
+        splice_text(&splice, &out);
         require(out.len == bt_json_splice_len(&splice));
         check_result(bt_buf_str(&out));
         check_closed_twice(text, bt_buf_str(&out));

@@ -3,6 +3,8 @@
  */
 #include "tests/support/fake_leg.h"
 
+#include "tests/support/splice_text.h"
+
 struct fake_legs *fake_legs(void)
 {
     static struct fake_legs legs;
@@ -60,7 +62,7 @@ enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
         bt_buf_printf(&legs->request_id[leg->role], "-r%u", ask->repeat);
     }
     bt_buf_clear(body);
-    bt_json_splice_append(ask->body, body);
+    splice_text(ask->body, body);
     return BT_OK;
 }
 

@@ -90,27 +90,23 @@ static enum bt_status edit_level(struct bt_json_splice *splice,
     return bt_json_iter_end(&it);
 }
 
-/* The result by iovecs must be the one by appending, and of the length told. */
-static void assert_outputs_agree(const struct bt_json_splice *splice)
+/* Into `out`: no empty piece, as many and as long as was told. */
+static void take_result(const struct bt_json_splice *splice)
 {
     const size_t max = bt_json_splice_iov_max(splice);
     struct iovec *const iov = calloc(max, sizeof(*iov));
-    struct bt_buf joined = {0};
     size_t count;
 
     ck_assert_ptr_nonnull(iov);
     count = bt_json_splice_iov(splice, iov);
     ck_assert_uint_le(count, max);
+    bt_buf_clear(&out);
     for (size_t i = 0; i < count; i++) {
         ck_assert_uint_gt(iov[i].iov_len, 0);
-        bt_buf_append(&joined, bt_str_span(iov[i].iov_base, iov[i].iov_len));
+        bt_buf_append(&out, bt_str_span(iov[i].iov_base, iov[i].iov_len));
     }
-    bt_buf_clear(&out);
-    bt_json_splice_append(splice, &out);
-    ck_assert(!out.failed && !joined.failed);
-    ck_assert(bt_str_eq(bt_buf_str(&joined), bt_buf_str(&out)));
+    ck_assert(!out.failed);
     ck_assert_uint_eq(bt_json_splice_len(splice), out.len);
-    bt_buf_fini(&joined);
     free(iov);
 }
 
@@ -123,7 +119,7 @@ static enum bt_status edit(struct bt_str text, struct bt_str add)
     bt_json_splice_init(&splice, &arena, text);
     status = edit_level(&splice, text, add, LEVELS);
     ck_assert(!splice.failed);
-    assert_outputs_agree(&splice);
+    take_result(&splice);
     return status;
 }
 
@@ -221,7 +217,7 @@ START_TEST(dropping_undoes_what_was_edited_inside)
     bt_json_level_drop(&level, &splice, &m);
     ck_assert(!bt_json_next_member(&it, &m));
     bt_json_level_close(&level, &splice, it.at - 1, BT_STR(""));
-    assert_outputs_agree(&splice);
+    take_result(&splice);
     ck_assert(bt_str_eq(bt_buf_str(&out), BT_STR("{\"a\":1}")));
 }
 END_TEST

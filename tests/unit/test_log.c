@@ -130,23 +130,14 @@ START_TEST(a_stuck_reader_costs_lines_and_never_time)
 }
 END_TEST
 
-START_TEST(levels_filter_and_parse)
+START_TEST(levels_filter)
 {
-    enum bt_log_level level = BT_LOG_INFO;
     char *text;
 
     bt_log(BT_LOG_DEBUG, NULL, "hidden");
     text = read_log();
     ck_assert_str_eq(text, "");
     free(text);
-    ck_assert(bt_log_level_parse("trace", &level));
-    ck_assert_int_eq(level, BT_LOG_TRACE);
-    ck_assert(bt_log_level_parse("error", &level));
-    ck_assert_int_eq(level, BT_LOG_ERROR);
-    ck_assert(!bt_log_level_parse("Error", &level));
-    ck_assert(!bt_log_level_parse("", &level));
-    ck_assert(!bt_log_level_parse(NULL, &level));
-    ck_assert_int_eq(level, BT_LOG_ERROR);
     bt_log_set_level(BT_LOG_DEBUG);
     bt_log(BT_LOG_DEBUG, NULL, "shown");
     assert_line("debug shown\n");
@@ -228,7 +219,7 @@ END_TEST
 HARNESS_MAIN_WITH("log", setup, teardown, writes_time_level_object_and_text,
                   leaves_out_a_missing_object, escapes_control_bytes,
                   bounds_a_line_and_marks_the_cut,
-                  a_stuck_reader_costs_lines_and_never_time,
-                  levels_filter_and_parse, keeps_errno,
+                  a_stuck_reader_costs_lines_and_never_time, levels_filter,
+                  keeps_errno,
                   limits_lines_of_one_site_and_counts_what_is_left_out,
                   lines_of_threads_do_not_mix)

@@ -91,8 +91,8 @@ START_TEST(sums_the_instances)
     bt_metrics_add(instances[0], ROW_REQUESTS, 1, 2, 5);
     bt_metrics_add(instances[1], ROW_REQUESTS, 1, 2, 7);
     bt_metrics_add(instances[1], ROW_REQUESTS, 0, 2, 1);
-    bt_metrics_set(instances[0], ROW_OPEN, 0, 0, 3);
-    bt_metrics_set(instances[0], ROW_OPEN, 0, 0, 4);
+    bt_metrics_add(instances[0], ROW_OPEN, 0, 0, 3);
+    bt_metrics_add(instances[0], ROW_OPEN, 0, 0, 1);
     bt_metrics_add(instances[1], ROW_OPEN, 0, 0, -6);
     ck_assert_int_eq(bt_metrics_sum(instances, 2, ROW_REQUESTS, 1, 2), 12);
     ck_assert_int_eq(bt_metrics_sum(instances, 1, ROW_REQUESTS, 1, 2), 5);
@@ -106,7 +106,7 @@ END_TEST
 START_TEST(writes_each_family_once_and_escapes)
 {
     bt_metrics_add(instances[0], ROW_REQUESTS, 1, 2, 5);
-    bt_metrics_set(instances[1], ROW_UP, 0, 0, -1);
+    bt_metrics_add(instances[1], ROW_UP, 0, 0, -1);
     bt_metrics_write(instances, 2, &text);
     ck_assert(!text.failed);
     ck_assert(bt_str_starts(

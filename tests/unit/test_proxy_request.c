@@ -4,6 +4,7 @@
  */
 #include "proxy/exchange/request.h"
 #include "tests/support/harness.h"
+#include "tests/support/splice_text.h"
 
 static struct bt_arena arena;
 static struct request request;
@@ -35,7 +36,7 @@ static void check_edit(struct request_edit *edit, const char *params,
     struct bt_buf out = {0};
 
     request_close_edit(&request, edit, &arena, bt_str_of(params));
-    bt_json_splice_append(&edit->splice, &out);
+    splice_text(&edit->splice, &out);
     bt_buf_append_char(&out, '\0');
     ck_assert_str_eq(out.data, want);
     ck_assert_uint_eq(bt_json_splice_len(&edit->splice), strlen(want));
@@ -97,7 +98,7 @@ static struct bt_str close_with(struct request_edit *edit, const char *params)
     struct bt_str text;
 
     request_close_edit(&request, edit, &arena, bt_str_of(params));
-    bt_json_splice_append(&edit->splice, &out);
+    splice_text(&edit->splice, &out);
     text = bt_arena_dup(&arena, bt_buf_str(&out));
     bt_buf_fini(&out);
     return text;
@@ -144,10 +145,10 @@ START_TEST(a_release_changes_nothing_of_the_prefill_leg)
         before = close_with(&request.prefill, "{\"ask\":1}");
         request_release_edit(&request, &edit, &arena, BT_STR("{\"h\":1}"),
                              true);
-        bt_json_splice_append(&request.prefill.splice, &out);
+        splice_text(&request.prefill.splice, &out);
         ck_assert(bt_str_eq(bt_buf_str(&out), before));
         bt_buf_clear(&out);
-        bt_json_splice_append(&edit.splice, &out);
+        splice_text(&edit.splice, &out);
         ck_assert_uint_eq(bt_str_find(bt_buf_str(&out), BT_STR("ask")),
                           out.len);
         bt_buf_fini(&out);
@@ -509,7 +510,7 @@ START_TEST(a_release_carries_the_handoff_and_one_token)
     ck_assert_int_eq(read_body("{\"prompt\":\"x\",\"stream\":true}"),
                      FAULT_NONE);
     request_release_edit(&request, &edit, &arena, BT_STR("{\"h\":1}"), false);
-    bt_json_splice_append(&edit.splice, &out);
+    splice_text(&edit.splice, &out);
     ck_assert(bt_str_eq(
         bt_buf_str(&out),
         BT_STR("{\"prompt\":\"x\",\"stream\":false,\"max_tokens\":1,"
@@ -529,7 +530,7 @@ START_TEST(a_fast_release_has_an_invalid_limit)
 
         ck_assert_int_eq(read_body(bodies[i]), FAULT_NONE);
         request_release_edit(&request, &edit, &arena, BT_STR("{}"), true);
-        bt_json_splice_append(&edit.splice, &out);
+        splice_text(&edit.splice, &out);
         ck_assert_uint_lt(
             bt_str_find(bt_buf_str(&out), BT_STR("\"max_tokens\":-1")),
             out.len);

@@ -485,13 +485,6 @@ static void on_rank_readable(void *owner)
     } while (count == POLL_EVENTS);
 }
 
-void handoff_poll(struct eng_handoff *handoff)
-{
-    for (uint32_t i = 0; i < handoff->tp; i++) {
-        on_rank_readable(&handoff->ranks[i]);
-    }
-}
-
 /* --- pulls --- */
 
 enum bt_status pull_start(struct eng_handoff *handoff,
@@ -742,8 +735,8 @@ struct handoff_counts handoff_counts(const struct eng_handoff *handoff)
     return handoff->counts;
 }
 
-void handoff_stats(struct eng_handoff *handoff, uint32_t rank,
-                   baton_stats *stats_p)
+static void handoff_stats(struct eng_handoff *handoff, uint32_t rank,
+                          baton_stats *stats_p)
 {
     *stats_p = (baton_stats){.size = sizeof(*stats_p)};
     (void)baton_agent_stats(handoff->ranks[rank].agent, stats_p);

@@ -87,12 +87,7 @@ BT_MUST_CHECK enum bt_status handoff_open(const struct handoff_options *options,
 /* Says goodbye; blocks of live holds stay where they are. */
 void handoff_close(struct eng_handoff **handoff);
 
-/* Takes what the agents report now, without waiting for the loop. */
-void handoff_poll(struct eng_handoff *handoff);
 struct handoff_counts handoff_counts(const struct eng_handoff *handoff);
-/* Of one rank's agent. */
-void handoff_stats(struct eng_handoff *handoff, uint32_t rank,
-                   baton_stats *stats_p);
 
 /* --- prefill --- */
 
