@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -36,7 +37,7 @@ struct stub {
     struct bt_buf events;
     struct bt_buf health;
     struct bt_buf models;
-    struct conn *conns;
+    LIST_HEAD(, conn) conns;
     bool is_over;
 };
 
@@ -45,7 +46,7 @@ struct conn {
     struct bt_stream *stream;
     struct bt_http_parser *parser;
     struct bt_grave grave;
-    struct conn *prev, *next;
+    LIST_ENTRY(conn) entry;
     char sight[SIGHT_MAX];
     size_t seen;
     bool is_post;
@@ -183,14 +184,7 @@ static void destroy(struct bt_grave *grave)
 
 static void close_conn(struct conn *conn)
 {
-    if (conn->prev != NULL) {
-        conn->prev->next = conn->next;
-    } else {
-        conn->stub->conns = conn->next;
-    }
-    if (conn->next != NULL) {
-        conn->next->prev = conn->prev;
-    }
+    LIST_REMOVE(conn, entry);
     bt_stream_close(&conn->stream);
     bt_loop_bury(conn->stub->loop, &conn->grave, destroy);
 }
@@ -316,11 +310,7 @@ static void open_conn(struct stub *stub, int fd)
         free(conn);
         return;
     }
-    conn->next = stub->conns;
-    if (stub->conns != NULL) {
-        stub->conns->prev = conn;
-    }
-    stub->conns = conn;
+    LIST_INSERT_HEAD(&stub->conns, conn, entry);
 }
 
 static void on_acceptable(void *owner)
@@ -370,8 +360,8 @@ static bool open_listener(struct stub *stub, const char *address,
 
 static void fini(struct stub *stub)
 {
-    while (stub->conns != NULL) {
-        close_conn(stub->conns);
+    while (!LIST_EMPTY(&stub->conns)) {
+        close_conn(LIST_FIRST(&stub->conns));
     }
     if (stub->loop != NULL) {
         bt_loop_turn(stub->loop, 0);

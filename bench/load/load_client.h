@@ -13,6 +13,8 @@
 #include "bench/load/record.h"
 #include "common/http/http_call.h"
 
+#include <sys/queue.h>
+
 struct load_client;
 
 /* What is the same for all requests of a run. */
@@ -43,7 +45,7 @@ struct load_client {
     struct bt_grave grave;
     bool cancels; /* leaves after its first content */
     bool is_finished;
-    struct load_client *prev, *next; /* in the run's list of those in flight */
+    LIST_ENTRY(load_client) entry; /* in the run's list of those in flight */
 };
 
 /*

@@ -25,7 +25,7 @@ struct run {
     struct workload_item next;
     struct client_message message; /* of next */
     bool has_next;
-    struct load_client *clients; /* in flight */
+    LIST_HEAD(, load_client) clients; /* in flight */
     size_t in_flight;
     size_t max_in_flight;
     int timer_fd;
@@ -83,30 +83,6 @@ static void prepare_next(struct run *run)
 
 /* --- sending --- */
 
-static void link_client(struct run *run, struct load_client *client)
-{
-    client->prev = NULL;
-    client->next = run->clients;
-    if (run->clients != NULL) {
-        run->clients->prev = client;
-    }
-    run->clients = client;
-    run->in_flight++;
-}
-
-static void unlink_client(struct run *run, struct load_client *client)
-{
-    if (client->prev != NULL) {
-        client->prev->next = client->next;
-    } else {
-        run->clients = client->next;
-    }
-    if (client->next != NULL) {
-        client->next->prev = client->prev;
-    }
-    run->in_flight--;
-}
-
 static void send_next(struct run *run)
 {
     const bool cancels = bt_random_below(&run->random, 100) <
@@ -121,7 +97,8 @@ static void send_next(struct run *run)
     }
     client->row.intended_us =
         run->is_closed_loop ? client->row.sent_us : run->next.at_us;
-    link_client(run, client);
+    LIST_INSERT_HEAD(&run->clients, client, entry);
+    run->in_flight++;
     prepare_next(run);
 }
 
@@ -189,7 +166,8 @@ static void on_finished(void *owner, struct load_client *client)
 {
     struct run *run = owner;
 
-    unlink_client(run, client);
+    LIST_REMOVE(client, entry);
+    run->in_flight--;
     compare(run, client);
     record_add(run->record, &client->row, &client->answer);
     if (run->has_next) {
@@ -199,8 +177,8 @@ static void on_finished(void *owner, struct load_client *client)
 
 static void cancel_all(struct run *run)
 {
-    while (run->clients != NULL) {
-        client_cancel(run->clients);
+    while (!LIST_EMPTY(&run->clients)) {
+        client_cancel(LIST_FIRST(&run->clients));
     }
 }
 

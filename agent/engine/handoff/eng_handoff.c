@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #define POLL_EVENTS  8
 #define PARAMS_FIRST 2048
@@ -28,7 +29,7 @@ struct rank {
 
 struct hold {
     struct eng_handoff *handoff;
-    struct hold *prev, *next; /* newest first */
+    LIST_ENTRY(hold) entry;
     baton_id id;
     uint32_t slot;
     uint64_t owner; /* the proxy's boot */
@@ -53,10 +54,10 @@ struct eng_handoff {
     uint32_t tp;
     uint32_t group_count;
     struct rank *ranks;
-    struct hold *holds;
-    uint32_t *slots; /* free ones, a stack */
+    LIST_HEAD(, hold) holds; /* the newest first */
+    uint32_t *slots;         /* free ones, a stack */
     uint32_t slot_count;
-    struct pull *pulls;
+    LIST_HEAD(, pull) pulls;
     uint64_t next_tag;
     struct handoff_counts counts;
 };
@@ -65,12 +66,15 @@ struct eng_handoff {
 
 static struct hold *find_hold(const struct eng_handoff *handoff, baton_id id)
 {
-    struct hold *hold = handoff->holds;
+    struct hold *hold;
 
-    while (hold != NULL && (hold->id.lo != id.lo || hold->id.hi != id.hi)) {
-        hold = hold->next;
+    LIST_FOREACH(hold, &handoff->holds, entry)
+    {
+        if (hold->id.lo == id.lo && hold->id.hi == id.hi) {
+            return hold;
+        }
     }
-    return hold;
+    return NULL;
 }
 
 static void free_hold(struct hold *hold)
@@ -87,14 +91,7 @@ static void end_hold(struct hold *hold)
 {
     struct eng_handoff *const handoff = hold->handoff;
 
-    if (hold->prev == NULL) {
-        handoff->holds = hold->next;
-    } else {
-        hold->prev->next = hold->next;
-    }
-    if (hold->next != NULL) {
-        hold->next->prev = hold->prev;
-    }
+    LIST_REMOVE(hold, entry);
     if (hold->is_ready) {
         handoff->counts.holds_ready--;
     } else {
@@ -122,11 +119,7 @@ static struct hold *new_hold(struct eng_handoff *handoff, baton_id id)
     hold->id = id;
     hold->slot = handoff->slots[--handoff->slot_count];
     hold->since_us = bt_clock_us();
-    hold->next = handoff->holds;
-    if (hold->next != NULL) {
-        hold->next->prev = hold;
-    }
-    handoff->holds = hold;
+    LIST_INSERT_HEAD(&handoff->holds, hold, entry);
     handoff->counts.holds_open++;
     return hold;
 }
@@ -385,12 +378,15 @@ static void on_released(struct rank *rank, const baton_event *event)
 
 static struct pull *find_pull(const struct eng_handoff *handoff, uint64_t tag)
 {
-    struct pull *pull = handoff->pulls;
+    struct pull *pull;
 
-    while (pull != NULL && pull->tag != tag) {
-        pull = pull->next;
+    LIST_FOREACH(pull, &handoff->pulls, entry)
+    {
+        if (pull->tag == tag) {
+            return pull;
+        }
     }
-    return pull;
+    return NULL;
 }
 
 static void cancel_ranks(struct eng_handoff *handoff, const struct pull *pull)
@@ -404,12 +400,7 @@ static void cancel_ranks(struct eng_handoff *handoff, const struct pull *pull)
 
 static void finish_pull(struct eng_handoff *handoff, struct pull *pull)
 {
-    struct pull **at = &handoff->pulls;
-
-    while (*at != pull) {
-        at = &(*at)->next;
-    }
-    *at = pull->next;
+    LIST_REMOVE(pull, entry);
     handoff->counts.pulls--;
     if (!pull->failed) {
         handoff->counts.pulled++;
@@ -525,8 +516,7 @@ enum bt_status pull_start(struct eng_handoff *handoff,
         handoff->counts.pull_failed[pull->reason]++;
         return BT_ERR_PROTOCOL;
     }
-    pull->next = handoff->pulls;
-    handoff->pulls = pull;
+    LIST_INSERT_HEAD(&handoff->pulls, pull, entry);
     handoff->counts.pulls++;
     if (pull->failed) {
         cancel_ranks(handoff, pull);
@@ -719,11 +709,11 @@ void handoff_close(struct eng_handoff **handoff)
         baton_agent_close(self->ranks[i].agent);
         bt_buf_fini(&self->ranks[i].info);
     }
-    for (struct hold *hold = self->holds; hold != NULL;) {
-        struct hold *const next = hold->next;
+    while (!LIST_EMPTY(&self->holds)) {
+        struct hold *const hold = LIST_FIRST(&self->holds);
 
+        LIST_REMOVE(hold, entry);
         free_hold(hold);
-        hold = next;
     }
     free(self->slots);
     free(self->ranks);
@@ -746,12 +736,15 @@ static void handoff_stats(struct eng_handoff *handoff, uint32_t rank,
 
 static struct hold *newest_ready(const struct eng_handoff *handoff)
 {
-    struct hold *hold = handoff->holds;
+    struct hold *hold;
 
-    while (hold != NULL && (!hold->is_ready || hold->block_count == 0)) {
-        hold = hold->next;
+    LIST_FOREACH(hold, &handoff->holds, entry)
+    {
+        if (hold->is_ready && hold->block_count > 0) {
+            return hold;
+        }
     }
-    return hold;
+    return NULL;
 }
 
 static void say_reused(const struct hold *hold, uint32_t group,
@@ -886,11 +879,15 @@ static void write_agent(struct eng_handoff *handoff, uint32_t rank,
 
 void handoff_write_state(struct eng_handoff *handoff, struct bt_buf *out)
 {
+    const struct hold *hold;
     uint32_t listed = 0;
 
     bt_buf_append(out, BT_STR("\"holds\":["));
-    for (const struct hold *hold = handoff->holds;
-         hold != NULL && listed < STATE_HOLDS; hold = hold->next) {
+    LIST_FOREACH(hold, &handoff->holds, entry)
+    {
+        if (listed == STATE_HOLDS) {
+            break;
+        }
         if (listed++ != 0) {
             bt_buf_append_char(out, ',');
         }

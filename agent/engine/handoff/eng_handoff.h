@@ -27,6 +27,8 @@
 #include "common/io/loop.h"
 #include <baton/agent.h>
 
+#include <sys/queue.h>
+
 /* Ranks of one engine: a set of them fits a word. */
 #define HANDOFF_RANKS_MAX 64
 
@@ -57,7 +59,7 @@ struct handoff_counts {
 
 /* One pull on every rank. A member of the thing that waits for it. */
 struct pull {
-    struct pull *next; /* of the live ones */
+    LIST_ENTRY(pull) entry; /* of the live ones */
     uint64_t tag;
     uint64_t pending; /* ranks that have not reported yet */
     bool failed;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/queue.h>
 
 #define NONE        UINT32_MAX
 #define BLOCKS_MAX  (1U << 24)
@@ -20,8 +21,8 @@ struct block {
     uint64_t key; /* of its content, where is_known */
     uint32_t refs;
     uint32_t holds;
-    uint32_t prev, next; /* in the free list */
-    uint32_t chain;      /* next block of the same bucket */
+    TAILQ_ENTRY(block) entry; /* in the free list */
+    uint32_t chain;           /* next block of the same bucket */
     bool is_known;
 };
 
@@ -42,7 +43,7 @@ struct kv {
     struct block *blocks;
     uint32_t *buckets; /* first block of a hash, or NONE */
     uint32_t bucket_mask;
-    uint32_t oldest, newest; /* the free list; known ones at its end */
+    TAILQ_HEAD(, block) free; /* known ones at its end, the oldest first */
     uint32_t free_count, cached_count, held_count;
 };
 
@@ -50,18 +51,9 @@ struct kv {
 
 static void list_remove(struct kv *kv, uint32_t id)
 {
-    const struct block *const block = &kv->blocks[id];
+    struct block *const block = &kv->blocks[id];
 
-    if (block->prev == NONE) {
-        kv->oldest = block->next;
-    } else {
-        kv->blocks[block->prev].next = block->next;
-    }
-    if (block->next == NONE) {
-        kv->newest = block->prev;
-    } else {
-        kv->blocks[block->next].prev = block->prev;
-    }
+    TAILQ_REMOVE(&kv->free, block, entry);
     kv->free_count--;
     kv->cached_count -= block->is_known;
 }
@@ -70,19 +62,11 @@ static void list_remove(struct kv *kv, uint32_t id)
 static void list_insert(struct kv *kv, uint32_t id)
 {
     struct block *const block = &kv->blocks[id];
-    const bool at_end = block->is_known;
 
-    block->prev = at_end ? kv->newest : NONE;
-    block->next = at_end ? NONE : kv->oldest;
-    if (block->prev == NONE) {
-        kv->oldest = id;
+    if (block->is_known) {
+        TAILQ_INSERT_TAIL(&kv->free, block, entry);
     } else {
-        kv->blocks[block->prev].next = id;
-    }
-    if (block->next == NONE) {
-        kv->newest = id;
-    } else {
-        kv->blocks[block->next].prev = id;
+        TAILQ_INSERT_HEAD(&kv->free, block, entry);
     }
     kv->free_count++;
     kv->cached_count += block->is_known;
@@ -135,7 +119,7 @@ static bool options_are_sane(const struct kv_options *options)
 
 static void init_blocks(struct kv *kv)
 {
-    kv->oldest = kv->newest = NONE;
+    TAILQ_INIT(&kv->free);
     for (uint32_t i = 0; i <= kv->bucket_mask; i++) {
         kv->buckets[i] = NONE;
     }
@@ -296,7 +280,7 @@ bool kv_take(struct kv *kv, uint32_t count, uint32_t *ids)
         return false;
     }
     for (uint32_t i = 0; i < count; i++) {
-        const uint32_t id = kv->oldest;
+        const uint32_t id = (uint32_t)(TAILQ_FIRST(&kv->free) - kv->blocks);
 
         list_remove(kv, id);
         if (kv->blocks[id].is_known) {

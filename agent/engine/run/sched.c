@@ -15,6 +15,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -30,13 +31,13 @@ enum seq_state {
 };
 
 struct seq_list {
-    struct seq *first, *last;
+    TAILQ_HEAD(seqs, seq) seqs;
     uint32_t count;
 };
 
 struct seq {
     struct sched *sched;
-    struct seq *prev, *next;
+    TAILQ_ENTRY(seq) entry;
     struct seq_list *list; /* the one it is in */
     struct bt_grave grave;
     enum seq_state state;
@@ -80,50 +81,24 @@ struct sched {
 
 static void list_remove(struct seq *seq)
 {
-    struct seq_list *const list = seq->list;
-
     if (seq->sched->cursor == seq) {
-        seq->sched->cursor = seq->next;
+        seq->sched->cursor = TAILQ_NEXT(seq, entry);
     }
-    if (seq->prev == NULL) {
-        list->first = seq->next;
-    } else {
-        seq->prev->next = seq->next;
-    }
-    if (seq->next == NULL) {
-        list->last = seq->prev;
-    } else {
-        seq->next->prev = seq->prev;
-    }
-    list->count--;
+    TAILQ_REMOVE(&seq->list->seqs, seq, entry);
+    seq->list->count--;
     seq->list = NULL;
-    seq->prev = seq->next = NULL;
 }
 
 static void list_append(struct seq_list *list, struct seq *seq)
 {
-    seq->prev = list->last;
-    seq->next = NULL;
-    if (list->last == NULL) {
-        list->first = seq;
-    } else {
-        list->last->next = seq;
-    }
-    list->last = seq;
+    TAILQ_INSERT_TAIL(&list->seqs, seq, entry);
     list->count++;
     seq->list = list;
 }
 
 static void list_prepend(struct seq_list *list, struct seq *seq)
 {
-    seq->prev = NULL;
-    seq->next = list->first;
-    if (list->first == NULL) {
-        list->last = seq;
-    } else {
-        list->first->prev = seq;
-    }
-    list->first = seq;
+    TAILQ_INSERT_HEAD(&list->seqs, seq, entry);
     list->count++;
     seq->list = list;
 }
@@ -429,9 +404,9 @@ static bool take_blocks(struct seq *seq)
 
 static void admit(struct sched *sched)
 {
-    while (sched->waiting.first != NULL &&
+    while (sched->waiting.count > 0 &&
            sched->running.count < sched->options.max_running) {
-        struct seq *const seq = sched->waiting.first;
+        struct seq *const seq = TAILQ_FIRST(&sched->waiting.seqs);
 
         if (!take_blocks(seq)) {
             return;
@@ -467,10 +442,10 @@ static bool extend(struct seq *seq)
     struct sched *const sched = seq->sched;
 
     while (!context_extend(&seq->context, seq->length + 1)) {
-        struct seq *victim = sched->running.last;
+        struct seq *victim = TAILQ_LAST(&sched->running.seqs, seqs);
 
         while (victim != seq && victim->state != SEQ_RUNNING) {
-            victim = victim->prev;
+            victim = TAILQ_PREV(victim, seqs, entry);
         }
         preempt(victim);
         if (victim == seq) {
@@ -595,8 +570,9 @@ static bool plan(struct sched *sched, uint64_t *cost_p)
     uint64_t budget = sched->options.step_tokens;
     bool has_work = false;
     bool has_words = false;
+    struct seq *seq;
 
-    for (struct seq *seq = sched->running.first; seq != NULL; seq = seq->next) {
+    TAILQ_FOREACH (seq, &sched->running.seqs, entry) {
         const uint64_t left = seq->length - seq->context.computed;
 
         seq->chunk = 0;
@@ -655,11 +631,11 @@ static void on_step(void *owner)
     if (read(sched->timer, &ticks, sizeof(ticks)) < 0) {
         return;
     }
-    sched->cursor = sched->running.first;
+    sched->cursor = TAILQ_FIRST(&sched->running.seqs);
     while (sched->cursor != NULL) {
         struct seq *const seq = sched->cursor;
 
-        sched->cursor = seq->next;
+        sched->cursor = TAILQ_NEXT(seq, entry);
         if (seq->is_planned && is_ready(seq)) {
             work(seq);
         }
@@ -670,7 +646,7 @@ static void on_step(void *owner)
 void sched_kick(struct sched *sched)
 {
     if (sched->is_stepping ||
-        (sched->running.first == NULL && sched->waiting.first == NULL)) {
+        (sched->running.count == 0 && sched->waiting.count == 0)) {
         return;
     }
     sched->is_stepping = true;
@@ -688,6 +664,8 @@ enum bt_status sched_open(const struct sched_options *options,
     if (sched == NULL) {
         return BT_ERR_NOMEM;
     }
+    TAILQ_INIT(&sched->waiting.seqs);
+    TAILQ_INIT(&sched->running.seqs);
     sched->options = *options;
     sched->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     if (sched->timer >= 0) {
@@ -704,14 +682,12 @@ enum bt_status sched_open(const struct sched_options *options,
 
 static void close_list(struct seq_list *list)
 {
-    struct seq *seq = list->first;
+    while (list->count > 0) {
+        struct seq *const seq = TAILQ_FIRST(&list->seqs);
 
-    while (seq != NULL) {
-        struct seq *const next = seq->next;
-
+        list_remove(seq);
         bt_timer_clear(&seq->delay);
         destroy_seq(&seq->grave);
-        seq = next;
     }
 }
 

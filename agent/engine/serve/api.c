@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -43,7 +44,7 @@ enum route {
 
 struct eng_client {
     struct api *api;
-    struct eng_client *prev, *next;
+    LIST_ENTRY(eng_client) entry;
     struct bt_grave grave;
     struct bt_http_conn *conn;
     enum route route;
@@ -60,7 +61,7 @@ struct api {
     int listener;
     struct bt_watch *watch;
     struct bt_timer rest; /* ends a pause of accepting */
-    struct eng_client *clients;
+    LIST_HEAD(, eng_client) clients;
     struct bt_http_conn_options conn_options;
     uint64_t started; /* seconds since 1970 */
 };
@@ -492,14 +493,7 @@ static void bury_client(struct eng_client *client)
     struct api *const api = client->api;
 
     exchange_close(&client->exchange);
-    if (client->prev == NULL) {
-        api->clients = client->next;
-    } else {
-        client->prev->next = client->next;
-    }
-    if (client->next != NULL) {
-        client->next->prev = client->prev;
-    }
+    LIST_REMOVE(client, entry);
     bt_loop_bury(api->env->loop, &client->grave, destroy_client);
 }
 
@@ -532,11 +526,7 @@ static void open_client(struct api *api, int fd)
         return;
     }
     client->api = api;
-    client->next = api->clients;
-    if (client->next != NULL) {
-        client->next->prev = client;
-    }
-    api->clients = client;
+    LIST_INSERT_HEAD(&api->clients, client, entry);
     if (bt_http_conn_open(api->env->loop, fd, &api->conn_options, &CONN_EVENTS,
                           client, &client->conn) != BT_OK) {
         bury_client(client);
@@ -625,8 +615,8 @@ void api_close(struct api **api)
     if (self == NULL) {
         return;
     }
-    while (self->clients != NULL) {
-        struct eng_client *const client = self->clients;
+    while (!LIST_EMPTY(&self->clients)) {
+        struct eng_client *const client = LIST_FIRST(&self->clients);
 
         exchange_close(&client->exchange);
         bt_http_conn_close(&client->conn);

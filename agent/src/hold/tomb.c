@@ -7,7 +7,7 @@
 
 struct bta_tomb {
     struct bta_idmap_node node;
-    struct bta_tomb *older, *newer;
+    TAILQ_ENTRY(bta_tomb) entry;
     baton_reason reason;
     uint64_t until_us;
 };
@@ -24,31 +24,24 @@ static baton_id key_of(baton_id id, uint64_t owner)
 static void bury(struct bta_tombs *tombs, struct bta_tomb *tomb)
 {
     bta_idmap_remove(&tombs->map, &tomb->node);
-    if (tomb->older == NULL) {
-        tombs->first = tomb->newer;
-    } else {
-        tomb->older->newer = tomb->newer;
-    }
-    if (tomb->newer == NULL) {
-        tombs->last = tomb->older;
-    } else {
-        tomb->newer->older = tomb->older;
-    }
+    TAILQ_REMOVE(&tombs->by_age, tomb, entry);
     free(tomb);
 }
 
 static void expire(struct bta_tombs *tombs, uint64_t now_us, size_t max)
 {
-    while (tombs->first != NULL &&
-           (tombs->first->until_us <= now_us || tombs->map.count > max)) {
-        bury(tombs, tombs->first);
+    struct bta_tomb *tomb;
+
+    while ((tomb = TAILQ_FIRST(&tombs->by_age)) != NULL &&
+           (tomb->until_us <= now_us || tombs->map.count > max)) {
+        bury(tombs, tomb);
     }
 }
 
 void bta_tombs_fini(struct bta_tombs *tombs)
 {
-    while (tombs->first != NULL) {
-        bury(tombs, tombs->first);
+    while (!TAILQ_EMPTY(&tombs->by_age)) {
+        bury(tombs, TAILQ_FIRST(&tombs->by_age));
     }
     bta_idmap_fini(&tombs->map);
 }
@@ -59,9 +52,11 @@ void bta_tombs_add(struct bta_tombs *tombs, baton_id id, uint64_t owner,
     const baton_id key = key_of(id, owner);
     struct bta_tomb *tomb;
 
-    if (tombs->map.buckets == NULL &&
-        !bta_idmap_init(&tombs->map, BTA_TOMBS_MAX / 8)) {
-        return;
+    if (tombs->map.buckets == NULL) {
+        if (!bta_idmap_init(&tombs->map, BTA_TOMBS_MAX / 8)) {
+            return;
+        }
+        TAILQ_INIT(&tombs->by_age);
     }
     expire(tombs, now_us, BTA_TOMBS_MAX - 1);
     if (bta_idmap_find(&tombs->map, key) != NULL) {
@@ -74,13 +69,7 @@ void bta_tombs_add(struct bta_tombs *tombs, baton_id id, uint64_t owner,
     tomb->node.id = key;
     tomb->reason = reason;
     tomb->until_us = now_us + BTA_TOMB_US;
-    tomb->older = tombs->last;
-    if (tombs->last == NULL) {
-        tombs->first = tomb;
-    } else {
-        tombs->last->newer = tomb;
-    }
-    tombs->last = tomb;
+    TAILQ_INSERT_TAIL(&tombs->by_age, tomb, entry);
     bta_idmap_insert(&tombs->map, &tomb->node);
 }
 
@@ -91,7 +80,7 @@ baton_reason bta_tombs_take(struct bta_tombs *tombs, baton_id id,
     struct bta_tomb *tomb;
     baton_reason reason;
 
-    if (tombs->first == NULL) {
+    if (tombs->map.count == 0) {
         return BATON_REASON_NONE;
     }
     expire(tombs, now_us, BTA_TOMBS_MAX);
@@ -108,7 +97,7 @@ baton_reason bta_tombs_take(struct bta_tombs *tombs, baton_id id,
 bool bta_tombs_has(struct bta_tombs *tombs, baton_id id, uint64_t owner,
                    uint64_t now_us)
 {
-    if (tombs->first == NULL) {
+    if (tombs->map.count == 0) {
         return false;
     }
     expire(tombs, now_us, BTA_TOMBS_MAX);

@@ -8,12 +8,14 @@
 
 #include "agent/src/base/id.h"
 
+#include <sys/queue.h>
+
 #define BTA_TOMB_US   UINT64_C(120000000)
 #define BTA_TOMBS_MAX 65536
 
 struct bta_tombs {
-    struct bta_idmap map;          /* made with the first tombstone */
-    struct bta_tomb *first, *last; /* by age */
+    struct bta_idmap map; /* made with the first tombstone, as the list is */
+    TAILQ_HEAD(, bta_tomb) by_age;
 };
 
 void bta_tombs_fini(struct bta_tombs *tombs);
