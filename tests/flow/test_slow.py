@@ -322,7 +322,7 @@ SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding:
 
 
 def test_a_reader_is_cut_only_when_it_takes_nothing_at_all_and_the_log_says_so(none):
-    one = none(timeouts__write="1s")
+    one = none(timeouts__write="%ds" % (2 * c.PATIENCE))
     events, whole = answers_of(6 << 20)
     got = {}
 

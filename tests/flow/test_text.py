@@ -57,13 +57,13 @@ def test_a_prefix_that_decode_has_is_not_read_again(pair, truth, shared):
     rng = random.Random()
     head = words(rng, shared)
     first, second = head + words(rng, 50), head + words(rng, 90)
-    pulls = lambda: [l["pull_blocks"] for l in pair.proxy.access() if l.get("pull_blocks") is not None]
-    before = len(pulls())
+    ended = lambda: pair.proxy.handoffs()["recent"]
+    before = {h["handoff"] for h in ended()}
     assert pair.proxy.complete(first, 8) == truth.complete(first, 8)
     assert pair.proxy.complete(second, 8) == truth.complete(second, 8)
-    # A line is written when the pull's report is there, a moment behind the answer.
-    _, read = c.eventually(lambda: len(pulls()) >= before + 2 and pulls()[before:], 3, "two access lines")
-    assert read <= -(-(shared + 90) // BLOCK) - shared // BLOCK
+    c.eventually(lambda: sum(h["handoff"] not in before for h in ended()) == 2, 3, "two handoffs have ended")
+    read = ended()[0]["blocks_read"]
+    assert 0 < read <= -(-(shared + 90) // BLOCK) - shared // BLOCK
 
 
 def test_a_full_prefix_hit_reads_nothing_and_frees_prefill(pair, truth):
