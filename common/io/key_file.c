@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* Larger than any key, so that none is left behind where the line grows. */
-#define LINE_FIRST (2 * BT_KEY_MAX)
+#define LINE_FIRST ((size_t)2 * BT_KEY_MAX)
 
 enum bt_status bt_key_file_open(struct bt_key_file *keys, const char *path)
 {

@@ -23,7 +23,7 @@ static bool reserve_edit(struct bt_json_splice *splice)
     const size_t cap = splice->cap == 0 ? EDITS_FIRST : splice->cap * 2;
     struct bt_json_edit *edits;
 
-    if (splice->count < splice->cap) {
+    if (splice->edits != NULL && splice->count < splice->cap) {
         return true;
     }
     edits = cap > SIZE_MAX / 2 / sizeof(*edits)
@@ -33,7 +33,7 @@ static bool reserve_edit(struct bt_json_splice *splice)
         splice->failed = true;
         return false;
     }
-    if (splice->count > 0) {
+    if (splice->edits != NULL) {
         memcpy(edits, splice->edits, splice->count * sizeof(*edits));
     }
     splice->edits = edits;

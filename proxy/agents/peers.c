@@ -260,6 +260,19 @@ static void publish_pair(struct agents *agents, const struct engine *prefill,
                    prefill->url.normal);
 }
 
+/* All pairs of one P with the engines of a group. */
+static void publish_engine(struct agents *agents, const struct engine *prefill,
+                           const struct agent_group *decode)
+{
+    for (size_t i = 0; i < decode->engine_count; i++) {
+        struct engine *const to = decode->engines[i];
+
+        if (to->role == ENGINE_DECODE && to->pool == prefill->pool) {
+            publish_pair(agents, prefill, to);
+        }
+    }
+}
+
 static void publish_groups(struct agents *agents,
                            const struct agent_group *prefill,
                            const struct agent_group *decode)
@@ -267,16 +280,9 @@ static void publish_groups(struct agents *agents,
     for (size_t i = 0; i < prefill->engine_count; i++) {
         const struct engine *const from = prefill->engines[i];
 
-        if (from->role != ENGINE_PREFILL ||
-            from->pool->conf->connector != CONNECTOR_BATON) {
-            continue;
-        }
-        for (size_t j = 0; j < decode->engine_count; j++) {
-            struct engine *const to = decode->engines[j];
-
-            if (to->role == ENGINE_DECODE && to->pool == from->pool) {
-                publish_pair(agents, from, to);
-            }
+        if (from->role == ENGINE_PREFILL &&
+            from->pool->conf->connector == CONNECTOR_BATON) {
+            publish_engine(agents, from, decode);
         }
     }
 }

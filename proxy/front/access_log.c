@@ -172,15 +172,18 @@ static void write_lines(struct access_log *log)
             return; /* kept for the next turn that has a line */
         }
         if (done <= 0) {
-            if (is_inside) {
-                atomic_store(log->is_torn, true);
-            }
-            drop_lines(log);
-            return;
+            break;
         }
         is_inside = text.ptr[done - 1] != '\n';
         bt_buf_consume(&log->lines, (size_t)done);
     }
+    if (log->lines.len == 0) {
+        return;
+    }
+    if (is_inside) {
+        atomic_store(log->is_torn, true);
+    }
+    drop_lines(log);
 }
 
 static void on_turn_over(struct bt_grave *grave)

@@ -123,6 +123,19 @@ static void admit(struct listener *listener, int fd, const struct bt_addr *peer)
     }
 }
 
+/* Is another accept worth while after one that failed? */
+static bool is_worth_another(struct listener *listener, int error)
+{
+    if (!bt_accept_is_short(error)) {
+        return error == ECONNABORTED || error == EINTR;
+    }
+    if (!make_room(listener)) {
+        use_spare(listener);
+        return false;
+    }
+    return true;
+}
+
 /* Accepts those who wait, so many at once; false: nobody waits any more. */
 static bool accept_some(struct listener *listener)
 {
@@ -134,12 +147,7 @@ static bool accept_some(struct listener *listener)
 
         if (fd >= 0) {
             admit(listener, fd, &peer);
-        } else if (bt_accept_is_short(errno)) {
-            if (!make_room(listener)) {
-                use_spare(listener);
-                return false;
-            }
-        } else if (errno != ECONNABORTED && errno != EINTR) {
+        } else if (!is_worth_another(listener, errno)) {
             return false;
         }
     }

@@ -42,7 +42,7 @@ static unsigned char *memory_open(const struct pair_options *options)
 }
 
 static baton_status agent_open(const struct pair_options *options,
-                               baton_role role, void *memory,
+                               baton_role role, unsigned char *memory,
                                baton_agent **agent_p)
 {
     baton_options agent_options = baton_options_preset();
@@ -74,7 +74,7 @@ static baton_status agent_open(const struct pair_options *options,
         const uint64_t length = PAIR_BLOCKS * stride_of(options);
         const baton_region region = {
             .size = sizeof(region),
-            .base = (char *)memory + i * length,
+            .base = memory + i * length,
             .length = length,
             .layout = &layout,
         };

@@ -52,6 +52,8 @@ static void park(size_t bytes)
     }
 }
 
+/* The system's header names the parameters with two underscores. */
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 ssize_t process_vm_readv(pid_t pid, const struct iovec *local,
                          unsigned long local_count, const struct iovec *remote,
                          unsigned long remote_count, unsigned long flags)

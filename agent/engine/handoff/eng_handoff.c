@@ -230,6 +230,16 @@ static bool make_ready(struct hold *hold, uint64_t *digests)
     return true;
 }
 
+/* What each rank's agent tells of itself. */
+static void collect_infos(const struct eng_handoff *handoff, baton_bytes *infos)
+{
+    for (uint32_t i = 0; i < handoff->tp; i++) {
+        const struct bt_str info = bt_buf_str(&handoff->ranks[i].info);
+
+        infos[i] = (baton_bytes){info.ptr, info.len};
+    }
+}
+
 static enum bt_status write_params(const struct hold *hold,
                                    const baton_prompt *prompt, uint32_t flags,
                                    const uint64_t *digests,
@@ -239,6 +249,7 @@ static enum bt_status write_params(const struct hold *hold,
     baton_bytes infos[HANDOFF_RANKS_MAX];
     baton_params input = {
         .size = sizeof(input),
+        .infos = infos,
         .info_count = handoff->tp,
         .handoff = hold->id,
         .owner = hold->owner,
@@ -256,12 +267,7 @@ static enum bt_status write_params(const struct hold *hold,
     size_t length = PARAMS_FIRST;
     baton_status status;
 
-    for (uint32_t i = 0; i < handoff->tp; i++) {
-        const struct bt_str info = bt_buf_str(&handoff->ranks[i].info);
-
-        infos[i] = (baton_bytes){info.ptr, info.len};
-    }
-    input.infos = infos;
+    collect_infos(handoff, infos);
     do {
         const size_t cap = length;
 
