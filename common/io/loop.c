@@ -3,9 +3,8 @@
  *
  *     wait (libevent) -> callbacks of fds and due timers -> deferred -> graves
  *
- * All timers lie in one 4-ary heap under a single libevent timeout, which is
- * armed for the heap's top. A timer moved to a later time stays where it is in
- * the heap; only when its old time comes it sinks to the new one.
+ * All timers lie in one heap (timers.h) under a single libevent timeout, which
+ * is armed for the heap's top.
  */
 #include "common/io/loop.h"
 
@@ -24,7 +23,7 @@
 
 struct bt_loop {
     struct event_base *base;
-    struct event tick; /* fires for the heap's top */
+    struct event tick; /* fires for the next timer */
     struct event wait; /* bounds one turn */
     uint64_t tick_ms;  /* what tick is armed for; 0: not armed */
     uint64_t now_ms;
@@ -32,9 +31,7 @@ struct bt_loop {
     time_t date_s;     /* what `date` says */
     char date[40];
     bool is_stopped;
-    struct bt_timer **heap;
-    size_t heap_len;
-    size_t heap_cap;
+    struct bt_timers timers;
     struct bt_deferred deferred; /* head of a ring */
     struct bt_grave *graves;
     char *scratch;
@@ -87,145 +84,54 @@ const char *bt_loop_date(struct bt_loop *loop)
     return loop->date;
 }
 
+/* Apart, so that the many who ask again in the same turn pay for a load. */
+static __attribute__((noinline)) uint64_t read_clock(struct bt_loop *loop)
+{
+    loop->now_ms = bt_clock_us() / 1000;
+    loop->now_is_stale = false;
+    return loop->now_ms;
+}
+
 uint64_t bt_loop_now_ms(struct bt_loop *loop)
 {
-    if (loop->now_is_stale) {
-        loop->now_ms = bt_clock_us() / 1000;
-        loop->now_is_stale = false;
-    }
-    return loop->now_ms;
+    return loop->now_is_stale ? read_clock(loop) : loop->now_ms;
 }
 
 /* ---- timers ---- */
 
-static void heap_put(struct bt_loop *loop, size_t index, struct bt_timer *timer)
-{
-    loop->heap[index] = timer;
-    timer->heap_index = index;
-}
-
-static void heap_up(struct bt_loop *loop, size_t index)
-{
-    struct bt_timer *timer = loop->heap[index];
-
-    while (index > 0) {
-        const size_t parent = (index - 1) / 4;
-
-        if (loop->heap[parent]->armed_ms <= timer->armed_ms) {
-            break;
-        }
-        heap_put(loop, index, loop->heap[parent]);
-        index = parent;
-    }
-    heap_put(loop, index, timer);
-}
-
-static size_t heap_least_child(const struct bt_loop *loop, size_t index)
-{
-    const size_t first = index * 4 + 1;
-    size_t least = first;
-
-    for (size_t i = first + 1; i < first + 4 && i < loop->heap_len; i++) {
-        if (loop->heap[i]->armed_ms < loop->heap[least]->armed_ms) {
-            least = i;
-        }
-    }
-    return least;
-}
-
-static void heap_down(struct bt_loop *loop, size_t index)
-{
-    struct bt_timer *timer = loop->heap[index];
-
-    while (index * 4 + 1 < loop->heap_len) {
-        const size_t least = heap_least_child(loop, index);
-
-        if (loop->heap[least]->armed_ms >= timer->armed_ms) {
-            break;
-        }
-        heap_put(loop, index, loop->heap[least]);
-        index = least;
-    }
-    heap_put(loop, index, timer);
-}
-
-static void heap_remove(struct bt_loop *loop, struct bt_timer *timer)
-{
-    const size_t index = timer->heap_index;
-    struct bt_timer *last = loop->heap[--loop->heap_len];
-
-    timer->armed_ms = 0;
-    if (last == timer) {
-        return;
-    }
-    heap_put(loop, index, last);
-    heap_up(loop, index);
-    heap_down(loop, last->heap_index);
-}
-
-static bool heap_reserve(struct bt_loop *loop)
-{
-    struct bt_timer **grown;
-    size_t cap;
-
-    if (loop->heap_len < loop->heap_cap) {
-        return true;
-    }
-    cap = loop->heap_cap * 2;
-    grown = realloc(loop->heap, cap * sizeof(struct bt_timer *));
-    if (grown == NULL) {
-        return false;
-    }
-    loop->heap = grown;
-    loop->heap_cap = cap;
-    return true;
-}
-
-/* Arms libevent's timeout for the top, unless it fires early enough. */
+/* Arms libevent's timeout for the next one, unless it fires early enough. */
 static void tick_arm(struct bt_loop *loop)
 {
+    const uint64_t next_ms = bt_timers_next(&loop->timers);
     uint64_t now_ms, delay_ms;
     struct timeval delay;
 
-    if (loop->heap_len == 0) {
+    if (next_ms == UINT64_MAX ||
+        (loop->tick_ms != 0 && loop->tick_ms <= next_ms)) {
         return; /* a tick too many is harmless */
     }
-    if (loop->tick_ms != 0 && loop->tick_ms <= loop->heap[0]->armed_ms) {
-        return;
-    }
     now_ms = bt_loop_now_ms(loop);
-    loop->tick_ms = loop->heap[0]->armed_ms;
-    delay_ms = loop->tick_ms > now_ms ? loop->tick_ms - now_ms : 0;
+    loop->tick_ms = next_ms;
+    delay_ms = next_ms > now_ms ? next_ms - now_ms : 0;
     delay.tv_sec = (time_t)(delay_ms / 1000);
     delay.tv_usec = (suseconds_t)(delay_ms % 1000 * 1000);
     (void)event_add(&loop->tick, &delay);
-}
-
-static void timer_look(struct bt_loop *loop, struct bt_timer *timer,
-                       uint64_t now_ms)
-{
-    if (timer->due_ms > now_ms) {
-        timer->armed_ms = timer->due_ms;
-        heap_down(loop, timer->heap_index);
-        return;
-    }
-    heap_remove(loop, timer);
-    if (timer->due_ms != 0) {
-        timer->due_ms = 0;
-        timer->on_due(timer);
-    }
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     struct bt_loop *loop = arg;
     const uint64_t now_ms = bt_loop_now_ms(loop);
+    struct bt_due *due;
 
     (void)fd;
     (void)what;
     loop->tick_ms = 0;
-    while (loop->heap_len > 0 && loop->heap[0]->armed_ms <= now_ms) {
-        timer_look(loop, loop->heap[0], now_ms);
+    while ((due = bt_timers_take(&loop->timers, now_ms)) != NULL) {
+        struct bt_timer *const timer =
+            bt_container_of(due, struct bt_timer, due);
+
+        timer->on_due(timer);
     }
     tick_arm(loop);
 }
@@ -240,41 +146,30 @@ void bt_timer_set(struct bt_timer *timer, uint64_t delay_ms)
 {
     struct bt_loop *loop = timer->loop;
     const uint64_t now_ms = bt_loop_now_ms(loop);
+    const uint64_t last_ms = UINT64_MAX - 1 - now_ms;
+    const uint64_t at_ms = now_ms + (delay_ms < last_ms ? delay_ms : last_ms);
 
-    timer->due_ms =
-        delay_ms > UINT64_MAX - now_ms ? UINT64_MAX : now_ms + delay_ms;
-    if (timer->armed_ms != 0) {
-        if (timer->due_ms < timer->armed_ms) {
-            timer->armed_ms = timer->due_ms;
-            heap_up(loop, timer->heap_index);
-            tick_arm(loop);
-        }
+    if (bt_timers_put_off(&timer->due, at_ms)) {
         return;
     }
-    if (!heap_reserve(loop)) {
+    if (!bt_timers_place(&loop->timers, &timer->due, at_ms)) {
         /* A void function: the thing it guards goes on without a deadline. */
         bt_log(BT_LOG_ERROR, "loop", "no memory for a timer");
-        timer->due_ms = 0;
         return;
     }
-    timer->armed_ms = timer->due_ms;
-    heap_put(loop, loop->heap_len, timer);
-    loop->heap_len++;
-    heap_up(loop, timer->heap_index);
     tick_arm(loop);
 }
 
 void bt_timer_clear(struct bt_timer *timer)
 {
-    timer->due_ms = 0;
-    if (timer->armed_ms != 0) {
-        heap_remove(timer->loop, timer);
+    if (timer->due.at != 0) {
+        bt_timers_clear(&timer->loop->timers, &timer->due);
     }
 }
 
 bool bt_timer_is_set(const struct bt_timer *timer)
 {
-    return timer->due_ms != 0;
+    return timer->due.at != 0;
 }
 
 /* ---- deferred work and graves ---- */
@@ -377,11 +272,9 @@ enum bt_status bt_loop_open(struct bt_loop **loop_p)
     if (loop == NULL) {
         return BT_ERR_NOMEM;
     }
-    loop->heap_cap = 64;
-    loop->heap = calloc(loop->heap_cap, sizeof(struct bt_timer *));
     loop->scratch = malloc(BT_LOOP_SCRATCH);
     loop->base = open_base();
-    if (loop->heap == NULL || loop->scratch == NULL || loop->base == NULL) {
+    if (loop->scratch == NULL || loop->base == NULL) {
         goto err_parts;
     }
     loop->now_is_stale = true;
@@ -397,7 +290,6 @@ err_parts:
         event_base_free(loop->base);
     }
     free(loop->scratch);
-    free(loop->heap);
     free(loop);
     return BT_ERR_NOMEM;
 }
@@ -415,7 +307,7 @@ void bt_loop_close(struct bt_loop **loop_p)
     (void)event_del(&loop->wait);
     event_base_free(loop->base);
     free(loop->scratch);
-    free(loop->heap);
+    bt_timers_fini(&loop->timers);
     free(loop);
 }
 

@@ -11,6 +11,7 @@
 
 #include "common/base/base.h"
 #include "common/base/status.h"
+#include "common/base/timers.h"
 
 struct bt_loop;
 struct event_base;
@@ -32,16 +33,11 @@ const char *bt_loop_date(struct bt_loop *loop);
 /* Monotonic clock, not cached. */
 uint64_t bt_clock_us(void);
 
-/*
- * A timer is a member of the thing it guards. Re-arming to a later time only
- * stores the deadline; the loop looks when the old one fires.
- */
+/* A timer is a member of the thing it guards. */
 struct bt_timer {
+    struct bt_due due; /* in ms */
     struct bt_loop *loop;
     void (*on_due)(struct bt_timer *timer);
-    uint64_t due_ms;   /* 0: not armed */
-    uint64_t armed_ms; /* when the heap will fire; 0: not in the heap */
-    size_t heap_index;
 };
 
 void bt_timer_init(struct bt_timer *timer, struct bt_loop *loop,

@@ -1752,13 +1752,13 @@ START_TEST(newcomers_do_not_put_off_the_next_look_at_the_queue)
     uint64_t due;
 
     reach(XS_WAIT);
-    due = worker->local.admission.timer.due_ms;
+    due = worker->local.admission.timer.due.at;
     while (bt_loop_now_ms(worker->local.loop) + 20 <= due) {
         bt_loop_turn(worker->local.loop, 1);
     }
     (void)start_another(&other);
     ck_assert_int_eq(x->state, XS_WAIT);
-    ck_assert_uint_eq(worker->local.admission.timer.due_ms, due);
+    ck_assert_uint_eq(worker->local.admission.timer.due.at, due);
     on(XE_CLIENT_GONE, NULL);
     fake_sink_fini(&other);
 }

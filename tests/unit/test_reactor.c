@@ -134,7 +134,7 @@ START_TEST(timers_fire_in_order_and_cleared_ones_never)
         timers[i] =
             (struct numbered){.timer = {.on_due = on_due}, .number = number};
         ck_assert(bta_timer_set(reactor, &timers[i].timer, 1000 + number * 50));
-        timers[i].due_us = timers[i].timer.due_us;
+        timers[i].due_us = timers[i].timer.due.at;
     }
     for (unsigned i = 0; i < TIMERS; i++) {
         if (timers[i].number % 2 == 1) {
@@ -161,13 +161,13 @@ START_TEST(setting_a_set_timer_moves_it)
     ck_assert(bta_timer_set(reactor, &first.timer, 100));
     ck_assert(bta_timer_set(reactor, &second.timer, 1000));
     ck_assert(bta_timer_set(reactor, &first.timer, 3000));
-    first.due_us = first.timer.due_us;
-    second.due_us = second.timer.due_us;
+    first.due_us = first.timer.due.at;
+    second.due_us = second.timer.due.at;
     bta_reactor_run(reactor);
     for (unsigned i = 0; i < 2; i++) {
         ck_assert_uint_eq(fired[i], in_order[i]->number);
     }
-    ck_assert_uint_eq(first.timer.due_us, 0);
+    ck_assert_uint_eq(first.timer.due.at, 0);
 }
 END_TEST
 

@@ -682,12 +682,14 @@ enum bt_status sched_open(const struct sched_options *options,
 
 static void close_list(struct seq_list *list)
 {
-    while (list->count > 0) {
-        struct seq *const seq = TAILQ_FIRST(&list->seqs);
+    struct seq *seq = TAILQ_FIRST(&list->seqs);
 
-        list_remove(seq);
+    while (seq != NULL) {
+        struct seq *const next = TAILQ_NEXT(seq, entry);
+
         bt_timer_clear(&seq->delay);
         destroy_seq(&seq->grave);
+        seq = next;
     }
 }
 

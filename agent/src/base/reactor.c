@@ -1,5 +1,5 @@
 /*
- * The agent's event loop: level-triggered epoll, a binary heap of timers, an
+ * The agent's event loop: level-triggered epoll, timers in a heap, an
  * eventfd for wake-ups from other threads.
  *
  *     turn: may sleep? -> epoll_wait -> watches -> due timers
@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #define EVENTS_PER_TURN 64
-#define HEAP_START      16
 #define LONGEST_WAIT_US UINT64_C(3600000000)
 
 struct bta_reactor {
@@ -29,8 +28,7 @@ struct bta_reactor {
     void *wake_owner;
     bool (*may_sleep)(void *owner);
     void *sleep_owner;
-    struct bta_timer **heap; /* earliest first */
-    size_t heap_count, heap_cap;
+    struct bt_timers timers;
     int event_at, event_count;
     struct epoll_event events[EVENTS_PER_TURN];
 };
@@ -45,118 +43,31 @@ uint64_t bta_now_us(void)
 
 /* --- timers --- */
 
-static void heap_put(struct bta_reactor *reactor, size_t index,
-                     struct bta_timer *timer)
-{
-    reactor->heap[index] = timer;
-    timer->heap_index = index;
-}
-
-static void heap_up(struct bta_reactor *reactor, size_t index)
-{
-    struct bta_timer *const timer = reactor->heap[index];
-
-    while (index > 0) {
-        const size_t parent = (index - 1) / 2;
-        if (reactor->heap[parent]->due_us <= timer->due_us) {
-            break;
-        }
-        heap_put(reactor, index, reactor->heap[parent]);
-        index = parent;
-    }
-    heap_put(reactor, index, timer);
-}
-
-static void heap_down(struct bta_reactor *reactor, size_t index)
-{
-    struct bta_timer *const timer = reactor->heap[index];
-
-    for (;;) {
-        size_t child = 2 * index + 1;
-        if (child >= reactor->heap_count) {
-            break;
-        }
-        if (child + 1 < reactor->heap_count &&
-            reactor->heap[child + 1]->due_us < reactor->heap[child]->due_us) {
-            child++;
-        }
-        if (timer->due_us <= reactor->heap[child]->due_us) {
-            break;
-        }
-        heap_put(reactor, index, reactor->heap[child]);
-        index = child;
-    }
-    heap_put(reactor, index, timer);
-}
-
-static bool heap_reserve(struct bta_reactor *reactor)
-{
-    struct bta_timer **heap;
-    size_t cap;
-
-    if (reactor->heap_count < reactor->heap_cap) {
-        return true;
-    }
-    cap = reactor->heap_cap == 0 ? HEAP_START : reactor->heap_cap * 2;
-    heap = realloc(reactor->heap, cap * sizeof(struct bta_timer *));
-    if (heap == NULL) {
-        return false;
-    }
-    reactor->heap = heap;
-    reactor->heap_cap = cap;
-    return true;
-}
-
 bool bta_timer_set(struct bta_reactor *reactor, struct bta_timer *timer,
                    uint64_t delay_us)
 {
     const uint64_t now_us = bta_now_us();
-    const uint64_t due_us =
-        delay_us > UINT64_MAX - now_us ? UINT64_MAX : now_us + delay_us;
+    const uint64_t last_us = UINT64_MAX - 1 - now_us;
 
-    if (timer->due_us != 0) {
-        timer->due_us = due_us;
-        heap_up(reactor, timer->heap_index);
-        heap_down(reactor, timer->heap_index);
-        return true;
-    }
-    if (!heap_reserve(reactor)) {
-        return false;
-    }
-    timer->due_us = due_us;
-    heap_put(reactor, reactor->heap_count, timer);
-    reactor->heap_count++;
-    heap_up(reactor, timer->heap_index);
-    return true;
+    return bt_timers_set(&reactor->timers, &timer->due,
+                         now_us + (delay_us < last_us ? delay_us : last_us));
 }
 
 void bta_timer_clear(struct bta_reactor *reactor, struct bta_timer *timer)
 {
-    const size_t index = timer->heap_index;
-    struct bta_timer *last;
-
-    if (timer->due_us == 0) {
-        return;
-    }
-    timer->due_us = 0;
-    reactor->heap_count--;
-    last = reactor->heap[reactor->heap_count];
-    if (last == timer) {
-        return;
-    }
-    heap_put(reactor, index, last);
-    heap_up(reactor, index);
-    heap_down(reactor, last->heap_index);
+    bt_timers_clear(&reactor->timers, &timer->due);
 }
 
 static void timers_run(struct bta_reactor *reactor)
 {
     const uint64_t now_us = bta_now_us();
+    struct bt_due *due;
 
-    while (reactor->heap_count > 0 && !reactor->is_stopped &&
-           reactor->heap[0]->due_us <= now_us) {
-        struct bta_timer *const timer = reactor->heap[0];
-        bta_timer_clear(reactor, timer);
+    while (!reactor->is_stopped &&
+           (due = bt_timers_take(&reactor->timers, now_us)) != NULL) {
+        struct bta_timer *const timer =
+            bt_container_of(due, struct bta_timer, due);
+
         timer->on_due(timer);
     }
 }
@@ -164,17 +75,11 @@ static void timers_run(struct bta_reactor *reactor)
 /* Until the next timer is due; at most LONGEST_WAIT_US. */
 static uint64_t wait_us(const struct bta_reactor *reactor)
 {
-    uint64_t now_us, delay_us;
+    const uint64_t next_us = bt_timers_next(&reactor->timers);
+    const uint64_t now_us = next_us == UINT64_MAX ? 0 : bta_now_us();
+    const uint64_t delay_us = next_us > now_us ? next_us - now_us : 0;
 
-    if (reactor->heap_count == 0) {
-        return LONGEST_WAIT_US;
-    }
-    now_us = bta_now_us();
-    if (reactor->heap[0]->due_us <= now_us) {
-        return 0;
-    }
-    delay_us = reactor->heap[0]->due_us - now_us;
-    return delay_us > LONGEST_WAIT_US ? LONGEST_WAIT_US : delay_us;
+    return delay_us < LONGEST_WAIT_US ? delay_us : LONGEST_WAIT_US;
 }
 
 /* To the microsecond, where the kernel (5.11) and its filters let us; else
@@ -326,7 +231,7 @@ void bta_reactor_close(struct bta_reactor *reactor)
     if (reactor->epoll_fd >= 0) {
         (void)close(reactor->epoll_fd);
     }
-    free(reactor->heap);
+    bt_timers_fini(&reactor->timers);
     free(reactor);
 }
 

@@ -5,7 +5,7 @@
 #ifndef AGENT_SRC_BASE_REACTOR_H
 #define AGENT_SRC_BASE_REACTOR_H
 
-#include "common/base/base.h"
+#include "common/base/timers.h"
 
 #include <sys/epoll.h>
 
@@ -19,8 +19,7 @@ struct bta_watch {
 };
 
 struct bta_timer {
-    uint64_t due_us; /* monotonic; 0: not set */
-    size_t heap_index;
+    struct bt_due due; /* in µs of bta_now_us */
     void (*on_due)(struct bta_timer *timer);
 };
 

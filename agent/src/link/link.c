@@ -381,7 +381,7 @@ void bta_links_peer_failed(struct bta_links *links, const char *engine,
 void bta_links_stats(struct bta_links *links, uint64_t blocks_free)
 {
     links->blocks_free = blocks_free;
-    if (links->stats_timer.due_us == 0) {
+    if (links->stats_timer.due.at == 0) {
         on_stats_due(&links->stats_timer);
     }
 }

@@ -626,7 +626,7 @@ static void repost_later(struct bta_peers *peers, bool stuck)
         peers->repost_us = REPOST_MIN_US;
         return;
     }
-    if (peers->repost.due_us != 0) {
+    if (peers->repost.due.at != 0) {
         return;
     }
     (void)bta_timer_set(peers->options.reactor, &peers->repost,

@@ -349,7 +349,7 @@ static void look_later(struct bta_pull *pull)
 {
     const uint32_t twice = pull->look_us * 2;
 
-    if (pull->look.due_us != 0) {
+    if (pull->look.due.at != 0) {
         return;
     }
     if (!bta_timer_set(pull->pulls->options.reactor, &pull->look,
