@@ -105,8 +105,8 @@ static void stop_now(struct worker *worker)
             exchange_abort(worker->local.buckets[i]);
         }
     }
-    while (worker->front.clients != NULL) {
-        client_abort(worker->front.clients);
+    while (!LIST_EMPTY(&worker->front.clients)) {
+        client_abort(LIST_FIRST(&worker->front.clients));
     }
     models_close(&worker->front);
     bt_loop_stop(worker->local.loop);
@@ -134,7 +134,7 @@ static void drain(struct worker *worker)
     worker->is_draining = true;
     listener_take_waiting(&worker->front);
     listener_close_all(&worker->front);
-    client = worker->front.clients;
+    client = LIST_FIRST(&worker->front.clients);
     while (client != NULL) {
         struct client *const next = client_next(client);
 

@@ -27,8 +27,7 @@ enum path {
 
 struct client {
     struct front *front;
-    struct client *prev;
-    struct client *next;
+    LIST_ENTRY(client) entry;
     struct bt_grave grave;
     struct bt_http_conn *conn;
     struct sink sink;
@@ -638,14 +637,7 @@ static void bury(struct client *client)
     struct front *const front = client->front;
 
     leave(client);
-    if (client->prev != NULL) {
-        client->prev->next = client->next;
-    } else {
-        front->clients = client->next;
-    }
-    if (client->next != NULL) {
-        client->next->prev = client->prev;
-    }
+    LIST_REMOVE(client, entry);
     front->client_count--;
     quota_leave(client->quota);
     stats_add(front->local->metrics, STAT_CONNECTIONS, -1);
@@ -692,11 +684,7 @@ void client_open(struct front *front, int fd, struct quota *quota)
         return;
     }
     bt_addr_format(bt_http_conn_peer(client->conn), client->peer);
-    client->next = front->clients;
-    if (client->next != NULL) {
-        client->next->prev = client;
-    }
-    front->clients = client;
+    LIST_INSERT_HEAD(&front->clients, client, entry);
     front->client_count++;
     stats_add(front->local->metrics, STAT_CONNECTIONS, 1);
 }
@@ -719,5 +707,5 @@ void client_abort(struct client *client)
 
 struct client *client_next(const struct client *client)
 {
-    return client->next;
+    return LIST_NEXT(client, entry);
 }

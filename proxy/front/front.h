@@ -8,6 +8,8 @@
 #include "proxy/exchange/local.h"
 #include "proxy/front/access_log.h"
 
+#include <sys/queue.h>
+
 struct client;
 struct desk;
 struct listener;
@@ -16,7 +18,7 @@ struct front {
     struct local *local;
     struct access_log *access_log;
     struct listener *listeners;
-    struct client *clients;
+    LIST_HEAD(, client) clients;
     size_t client_count;
     struct bt_http_idle idle;
     struct bt_http_conn_options conn_options;

@@ -22,7 +22,7 @@ struct bta_op {
 
 struct bta_channel {
     struct bta_fabric *fabric;
-    struct bta_channel *prev, *next;
+    LIST_ENTRY(bta_channel) entry;
     struct bta_endpoint endpoint;
     fi_addr_t peer;
     size_t depth;
@@ -62,27 +62,6 @@ static bool ops_make(struct bta_channel *channel)
     return true;
 }
 
-static void link_in(struct bta_channel *channel)
-{
-    channel->next = channel->fabric->channels;
-    if (channel->next != NULL) {
-        channel->next->prev = channel;
-    }
-    channel->fabric->channels = channel;
-}
-
-static void link_out(struct bta_channel *channel)
-{
-    if (channel->prev != NULL) {
-        channel->prev->next = channel->next;
-    } else {
-        channel->fabric->channels = channel->next;
-    }
-    if (channel->next != NULL) {
-        channel->next->prev = channel->prev;
-    }
-}
-
 struct bta_channel *bta_channel_open(struct bta_fabric *fabric,
                                      const void *address, size_t length)
 {
@@ -94,7 +73,7 @@ struct bta_channel *bta_channel_open(struct bta_fabric *fabric,
     channel->fabric = fabric;
     channel->depth = depth_of(fabric);
     channel->endpoint.watch.fd = -1;
-    link_in(channel);
+    LIST_INSERT_HEAD(&fabric->channels, channel, entry);
     if (length < fabric->info->src_addrlen || !ops_make(channel) ||
         bta_fabric_register(fabric, &channel->landing_memory, false) !=
             BATON_OK ||
@@ -124,7 +103,7 @@ void bta_channel_close(struct bta_channel *channel)
     if (channel == NULL) {
         return;
     }
-    link_out(channel);
+    LIST_REMOVE(channel, entry);
     while (channel->outstanding > 0) {
         outstanding_add(channel, false);
     }
@@ -247,7 +226,7 @@ size_t bta_channel_outstanding(const struct bta_channel *channel)
 
 struct bta_channel *bta_channel_next(const struct bta_channel *channel)
 {
-    return channel->next;
+    return LIST_NEXT(channel, entry);
 }
 
 int bta_channel_trywait(struct bta_fabric *fabric, struct bta_channel *channel)

@@ -309,8 +309,8 @@ void bta_fabric_close(struct bta_fabric *fabric)
     if (fabric == NULL) {
         return;
     }
-    while (fabric->channels != NULL) {
-        bta_channel_close(fabric->channels);
+    while (!LIST_EMPTY(&fabric->channels)) {
+        bta_channel_close(LIST_FIRST(&fabric->channels));
     }
     bta_endpoint_close(fabric, &fabric->serving);
     if (fabric->domain != NULL) {
@@ -394,8 +394,8 @@ enum bta_rest bta_fabric_rest(struct bta_fabric *fabric)
         /* One's read may have made progress for another's completion. */
         return fabric->busy_channels > 1 ? BTA_REST_NAP : BTA_REST_SLEEP;
     }
-    for (struct bta_channel *channel = fabric->channels; channel != NULL;
-         channel = bta_channel_next(channel)) {
+    for (struct bta_channel *channel = LIST_FIRST(&fabric->channels);
+         channel != NULL; channel = bta_channel_next(channel)) {
         if (bta_channel_trywait(fabric, channel) == -FI_EAGAIN) {
             return BTA_REST_NONE;
         }

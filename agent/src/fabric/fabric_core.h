@@ -13,6 +13,8 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 
+#include <sys/queue.h>
+
 /* An endpoint with its own completion queue and address vector. */
 struct bta_endpoint {
     struct fid_ep *ep;
@@ -35,8 +37,8 @@ struct bta_fabric {
      * completion stays readable for ever.)
      */
     bool shares_progress;
-    struct bta_channel *channels; /* all open ones */
-    size_t busy_channels;         /* those with reads in flight */
+    LIST_HEAD(, bta_channel) channels; /* all open ones */
+    size_t busy_channels;              /* those with reads in flight */
 };
 
 /* True on success; what was opened is closed otherwise. */
