@@ -13,6 +13,7 @@
 
 #include "common/json/json.h"
 #include "proxy/base/fault.h"
+#include "proxy/exchange/complaint.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -20,7 +21,6 @@
 
 #define ANSWER_MAX  (1 * BT_MIB)
 #define DEADLINE_MS 2000
-#define ASKS_MAX    256
 #define GOOD_MS     1000 /* how long a list is told on */
 #define BAD_MS      100  /* … and that there was none */
 #define LOOK_MS     10   /* while another worker asks */
@@ -378,6 +378,13 @@ static void on_body(void *owner, struct bt_str bytes)
     struct ask *const ask = owner;
 
     bt_buf_append(&ask->answer, bytes);
+    if (ask->answer.len > ANSWER_MAX) {
+        complaint_log(ask->engine,
+                      bt_loop_now_ms(ask->desk->front->local->loop),
+                      BT_STR("its list of models has more than 1 MiB and is "
+                             "left out"),
+                      (struct bt_str){0});
+    }
     if (ask->answer.failed || ask->answer.len > ANSWER_MAX) {
         ask_over(ask, false);
     }
@@ -479,8 +486,7 @@ static void begin_round(struct desk *desk)
 {
     const struct registry *const registry =
         desk->front->local->program->registry;
-    const size_t count =
-        registry->engine_count < ASKS_MAX ? registry->engine_count : ASKS_MAX;
+    const size_t count = registry->engine_count;
 
     desk->asks = calloc(count + 1, sizeof(*desk->asks));
     if (desk->asks == NULL) {

@@ -264,6 +264,15 @@ def test_the_list_of_models_costs_one_round_of_calls_for_all_who_ask(stock):
     c.eventually(lambda: one.proxy.get("/v1/models")[0] == 200, 0.9, "an error is not told for long")
 
 
+def test_a_list_of_models_that_is_too_long_is_left_out_and_the_log_says_so(stock):
+    one = stock()
+    one.d.on_get = lambda request: request.whole({"object": "list", "data": [{"id": "long", "about": "x" * (1 << 20)}]})
+    one.p.on_get = lambda request: request.whole({"object": "list", "data": [{"id": "short"}]})
+    status, body, _ = one.proxy.get("/v1/models")
+    assert status == 200 and [m["id"] for m in body["data"]] == ["short"]
+    c.eventually(lambda: "list of models has more than 1 MiB" in one.proxy.text(), 5, "the log names it")
+
+
 def test_thousands_of_models_at_each_engine_are_merged_at_once(stock):
     one = stock(prefill=0, decode=4, connector="none", proxy_flags=ONE_WORKER)
     for i, e in enumerate(one.decode):
