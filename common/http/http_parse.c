@@ -1,7 +1,8 @@
 /*
- * The parser: raw lines are checked as they come, a whole head goes through
- * llhttp once, and chunked framing goes through it in lockstep with the
- * strict layer.
+ * The parser: raw lines are checked as they come, and the strict layer takes a
+ * head's parts from them. A whole head goes through llhttp once, and chunked
+ * framing goes through it in lockstep with the strict layer: it has a veto,
+ * and nothing to tell.
  *
  *     LEAD -> HEAD -> (on_head) -> LENGTH | CHUNKED | UNTIL_CLOSE -> DONE
  *                  \-> END ------------------------------------------^
@@ -54,9 +55,8 @@ struct bt_http_parser {
     uint64_t body_left; /* PARSE_LENGTH */
     struct bt_http_chunks chunks;
     llhttp_t llhttp;
-    llhttp_settings_t settings;
-    bool is_value_open; /* the last field's value may grow */
-    bool is_tokenized;  /* llhttp saw the end of the head */
+    llhttp_settings_t settings; /* it wants them writable */
+    bool is_tokenized;          /* llhttp saw the end of the head */
 
     struct bt_http_head head;
     struct bt_http_parse_error error;
@@ -65,98 +65,13 @@ struct bt_http_parser {
 
 /* ---- llhttp ---- */
 
-static struct bt_http_parser *parser_of(llhttp_t *llhttp)
-{
-    return llhttp->data;
-}
-
-/* Spans of one feed that touch are one span. */
-static struct bt_str join(struct bt_str span, const char *at, size_t len)
-{
-    if (span.ptr != NULL && span.ptr + span.len == at) {
-        return bt_str_span(span.ptr, span.len + len);
-    }
-    return bt_str_span(at, len);
-}
-
-static int on_method(llhttp_t *llhttp, const char *at, size_t len)
-{
-    struct bt_http_head *head = &parser_of(llhttp)->head;
-
-    head->method = join(head->method, at, len);
-    return 0;
-}
-
-static int on_url(llhttp_t *llhttp, const char *at, size_t len)
-{
-    struct bt_http_head *head = &parser_of(llhttp)->head;
-
-    head->target = join(head->target, at, len);
-    return 0;
-}
-
-static int on_status(llhttp_t *llhttp, const char *at, size_t len)
-{
-    struct bt_http_head *head = &parser_of(llhttp)->head;
-
-    head->reason = join(head->reason, at, len);
-    return 0;
-}
-
-static int on_header_field(llhttp_t *llhttp, const char *at, size_t len)
-{
-    struct bt_http_parser *parser = parser_of(llhttp);
-    size_t *count = &parser->head.field_count;
-
-    if (*count > 0 && !parser->is_value_open &&
-        parser->fields[*count - 1].name.ptr +
-                parser->fields[*count - 1].name.len ==
-            at) {
-        parser->fields[*count - 1].name.len += len;
-        return 0;
-    }
-    if (*count == parser->limits.fields) {
-        return -1; /* the lines were counted: this cannot be */
-    }
-    parser->fields[*count] = (struct bt_http_field){
-        .name = {at, len},
-        .value = {"", 0},
-    };
-    (*count)++;
-    parser->is_value_open = false;
-    return 0;
-}
-
-static int on_header_value(llhttp_t *llhttp, const char *at, size_t len)
-{
-    struct bt_http_parser *parser = parser_of(llhttp);
-    struct bt_http_field *field;
-
-    if (parser->head.field_count == 0) {
-        return -1;
-    }
-    field = &parser->fields[parser->head.field_count - 1];
-    field->value = parser->is_value_open ? join(field->value, at, len)
-                                         : bt_str_span(at, len);
-    parser->is_value_open = true;
-    return 0;
-}
-
 static int on_headers_complete(llhttp_t *llhttp)
 {
-    parser_of(llhttp)->is_tokenized = true;
+    struct bt_http_parser *const parser = llhttp->data;
+
+    parser->is_tokenized = true;
     return 0;
 }
-
-/* llhttp wants its settings writable: each parser has a copy. */
-static const llhttp_settings_t llhttp_events = {
-    .on_method = on_method,
-    .on_url = on_url,
-    .on_status = on_status,
-    .on_header_field = on_header_field,
-    .on_header_value = on_header_value,
-    .on_headers_complete = on_headers_complete,
-};
 
 static bool refuse(struct bt_http_parser *parser, unsigned code,
                    const char *reason)
@@ -193,13 +108,13 @@ static void drop_underscored(struct bt_http_parser *parser)
     parser->head.field_count = kept;
 }
 
-static bool tokenize_head(struct bt_http_parser *parser, struct bt_str text)
+static bool read_head(struct bt_http_parser *parser, struct bt_str text)
 {
     struct bt_http_head *head = &parser->head;
     bool is_taken;
 
     *head = (struct bt_http_head){.fields = parser->fields};
-    parser->is_value_open = false;
+    bt_http_strict_take(parser->role, text, head, parser->fields);
     parser->is_tokenized = false;
     llhttp_init(&parser->llhttp,
                 parser->role == BT_HTTP_REQUESTS ? HTTP_REQUEST : HTTP_RESPONSE,
@@ -210,11 +125,6 @@ static bool tokenize_head(struct bt_http_parser *parser, struct bt_str text)
         return false;
     }
     /* What llhttp finds wrong with a whole head is named better below. */
-    for (size_t i = 0; i < head->field_count; i++) {
-        parser->fields[i].value = bt_str_trim(parser->fields[i].value);
-    }
-    head->minor = parser->llhttp.http_minor;
-    head->code = parser->llhttp.status_code;
     if (parser->role == BT_HTTP_ANSWERS) {
         return bt_http_strict_answer(head, parser->asked_head,
                                      &parser->error) &&
@@ -252,7 +162,7 @@ static void begin_head(struct bt_http_parser *parser)
 
 static bool head_is_whole(struct bt_http_parser *parser, struct bt_str text)
 {
-    if (!tokenize_head(parser, text)) {
+    if (!read_head(parser, text)) {
         return false;
     }
     if (parser->role == BT_HTTP_ANSWERS && parser->head.code < 200) {
@@ -284,13 +194,17 @@ static bool check_line(struct bt_http_parser *parser, struct bt_str line)
     return bt_http_strict_field(line, &parser->error);
 }
 
+/* A CR before the last byte is told first, whatever else is wrong. */
+static bool check_cr(struct bt_http_parser *parser, struct bt_str part)
+{
+    return part.len < 2 || memchr(part.ptr, '\r', part.len - 1) == NULL ||
+           refuse(parser, 400, "a bare CR");
+}
+
 /* What can be said of a line whose end has not come. */
 static bool check_part(struct bt_http_parser *parser, struct bt_str part,
                        size_t total)
 {
-    if (part.len > 1 && memchr(part.ptr, '\r', part.len - 1) != NULL) {
-        return refuse(parser, 400, "a bare CR");
-    }
     if (parser->lines == 0 && parser->role == BT_HTTP_REQUESTS &&
         part.len > parser->limits.target_bytes + METHOD_ROOM) {
         return refuse(parser, 414, "the target is too long");
@@ -311,26 +225,28 @@ static bool scan_head(struct bt_http_parser *parser, struct bt_str text,
         const char *line = text.ptr + parser->scanned;
         const size_t rest = text.len - parser->scanned;
         const char *lf = memchr(line, '\n', rest);
+        bool is_end;
         size_t len;
 
         if (lf == NULL) {
-            return check_part(parser, bt_str_span(line, rest), text.len);
+            return check_cr(parser, bt_str_span(line, rest)) &&
+                   check_part(parser, bt_str_span(line, rest), text.len);
         }
         len = (size_t)(lf - line);
         if (len == 0 || line[len - 1] != '\r') {
             return refuse(parser, 400, "a bare LF");
         }
-        if (!check_part(parser, bt_str_span(line, len),
-                        parser->scanned + len + 1)) {
+        parser->scanned += len + 1;
+        is_end = len == 1 && parser->lines > 0;
+        if (!check_part(parser, bt_str_span(line, len), parser->scanned) ||
+            (!is_end && !check_line(parser, bt_str_span(line, len - 1)))) {
+            /* No line with a bare CR is good: it need not be looked for. */
+            (void)check_cr(parser, bt_str_span(line, len));
             return false;
         }
-        parser->scanned += len + 1;
-        if (len == 1 && parser->lines > 0) {
+        if (is_end) {
             *len_p = parser->scanned;
             return true;
-        }
-        if (!check_line(parser, bt_str_span(line, len - 1))) {
-            return false;
         }
         parser->lines++;
     }
@@ -568,7 +484,7 @@ struct bt_http_parser *bt_http_parser_open(
     parser->limits = *limits;
     parser->events = events;
     parser->owner = owner;
-    parser->settings = llhttp_events;
+    parser->settings.on_headers_complete = on_headers_complete;
     bt_http_parser_reset(parser, false);
     return parser;
 }

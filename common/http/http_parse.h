@@ -1,7 +1,8 @@
 /*
- * HTTP/1.1 messages from bytes, either role. llhttp is the only tokenizer; on
- * top lies the strict layer (http_strict.c): what RFC 9112 forbids and the
- * tokenizer lets through is refused here, so no caller ever sees it.
+ * HTTP/1.1 messages from bytes, either role. The strict layer (http_strict.c)
+ * decides: what RFC 9112 forbids is refused there, and a head's parts are
+ * taken from the lines that passed. llhttp reads the same bytes and may refuse
+ * them too, so that no message is one to it and another to us.
  */
 #ifndef COMMON_HTTP_HTTP_PARSE_H
 #define COMMON_HTTP_HTTP_PARSE_H

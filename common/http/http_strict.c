@@ -226,6 +226,46 @@ bool bt_http_strict_field(struct bt_str line,
 
 /* ---- heads ---- */
 
+static void take_start(enum bt_http_role role, struct bt_str line,
+                       struct bt_http_head *head)
+{
+    if (role == BT_HTTP_REQUESTS) {
+        head->method = bt_str_cut(line, bt_str_find(line, BT_STR(" ")));
+        head->target = bt_str_skip(line, head->method.len + 1);
+        head->target.len -= sizeof(" HTTP/1.1") - 1;
+        head->minor = (unsigned)(line.ptr[line.len - 1] - '0');
+        return;
+    }
+    head->minor = (unsigned)(line.ptr[7] - '0');
+    head->code = (unsigned)(line.ptr[9] - '0') * 100 +
+                 (unsigned)(line.ptr[10] - '0') * 10 +
+                 (unsigned)(line.ptr[11] - '0');
+    head->reason = bt_str_skip(line, 13);
+}
+
+void bt_http_strict_take(enum bt_http_role role, struct bt_str text,
+                         struct bt_http_head *head,
+                         struct bt_http_field *fields)
+{
+    const char *const last = text.ptr + text.len;
+    const char *line = text.ptr;
+    const char *end = memchr(line, '\r', text.len);
+    size_t count = 0;
+
+    take_start(role, bt_str_span(line, (size_t)(end - line)), head);
+    for (line = end + 2; *line != '\r'; line = end + 2) {
+        const char *const colon = memchr(line, ':', (size_t)(last - line));
+
+        end = memchr(colon, '\r', (size_t)(last - colon));
+        fields[count++] = (struct bt_http_field){
+            .name = bt_str_span(line, (size_t)(colon - line)),
+            .value =
+                bt_str_trim(bt_str_span(colon + 1, (size_t)(end - colon - 1)))};
+    }
+    head->fields = fields;
+    head->field_count = count;
+}
+
 /* What the fields of one head say, gathered in one pass. */
 struct field_facts {
     unsigned host_count;

@@ -3,7 +3,8 @@
  * one small state machine over bytes; http_parse.c asks them in three places:
  *
  *     raw line complete -> bt_http_strict_start / bt_http_strict_field
- *     head tokenized    -> bt_http_strict_request / bt_http_strict_answer
+ *     head complete     -> bt_http_strict_take (its parts),
+ *                          bt_http_strict_request / bt_http_strict_answer
  *     chunked body      -> bt_http_chunks_next, in lockstep with the tokenizer
  *
  * Together they accept less than any supported llhttp does, so that the
@@ -32,8 +33,16 @@ BT_MUST_CHECK bool bt_http_strict_begun(struct bt_str part,
 BT_MUST_CHECK bool bt_http_strict_field(struct bt_str line,
                                         struct bt_http_parse_error *error_p);
 /*
- * A tokenized head: its fields are there; what follows from them (path, query,
- * framing, keep-alive, …) is set here.
+ * The parts of a whole head whose lines passed the checks above: the first
+ * line's and the fields, values without blanks around them; spans of `text`.
+ * There is room for as many fields as there are lines behind the first.
+ */
+void bt_http_strict_take(enum bt_http_role role, struct bt_str text,
+                         struct bt_http_head *head,
+                         struct bt_http_field *fields);
+/*
+ * A head with its parts: what follows from them (path, query, framing,
+ * keep-alive, …) is set here.
  */
 BT_MUST_CHECK bool bt_http_strict_request(struct bt_http_head *head,
                                           struct bt_http_parse_error *error_p);
