@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/random.h"
 #include "common/io/file.h"
+#include "common/io/key_file.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -34,7 +35,7 @@ struct load_bench {
     struct bt_buf trace_text;
     struct trace trace;
     struct bt_buf body;
-    struct bt_buf key;   /* with a NUL */
+    struct bt_str key;   /* with a NUL */
     struct bt_buf model; /* with a NUL */
     struct workload_plan plan;
     struct request_form form;
@@ -97,29 +98,8 @@ static bool read_trace(struct load_bench *bench)
 
 static bool read_key(struct load_bench *bench)
 {
-    struct bt_str key;
-    struct bt_buf text = {0};
-
-    if (bench->options.key_file == NULL) {
-        return true;
-    }
-    if (!read_file(bench->options.key_file, &text)) {
-        bt_buf_fini(&text);
-        return false;
-    }
-    key = bt_buf_str(&text);
-    key.len = bt_str_find(key, BT_STR("\n"));
-    key = bt_str_trim(key);
-    if (key.len > 0 && key.ptr[key.len - 1] == '\r') {
-        key.len--;
-    }
-    bt_buf_append(&bench->key, key);
-    bt_buf_append_char(&bench->key, '\0');
-    bt_buf_fini(&text);
-    if (bench->key.failed || key.len == 0) {
-        return complain("%s: the first line is empty", bench->options.key_file);
-    }
-    return true;
+    return bench->options.key_file == NULL ||
+           bt_key_read(bench->options.key_file, &bench->key) == BT_OK;
 }
 
 static bool read_body(struct load_bench *bench)
@@ -180,7 +160,7 @@ static bool open_target(struct load_bench *bench)
 
 static const char *bearer_of(const struct load_bench *bench)
 {
-    return bench->key.len == 0 ? NULL : bt_buf_str(&bench->key).ptr;
+    return bench->key.ptr;
 }
 
 static bool first_model(struct bt_str list, struct bt_buf *out)
@@ -505,7 +485,7 @@ static void fini(struct load_bench *bench)
     trace_fini(&bench->trace);
     bt_buf_fini(&bench->trace_text);
     bt_buf_fini(&bench->body);
-    bt_buf_fini(&bench->key);
+    bt_key_free(&bench->key);
     bt_buf_fini(&bench->model);
     options_fini(&bench->options);
 }
