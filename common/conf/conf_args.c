@@ -154,79 +154,63 @@ static bool on_row(struct parse *parse, const struct bt_conf_row *row,
            bt_conf_place(&parse->error, "%.*s: ", BT_STR_ARG(parse->flag));
 }
 
+/* Is it this flag; or, when that is asked, one that could be meant by it? */
+static bool matches(const char *known, struct bt_str flag, bool is_near)
+{
+    return known != NULL && (is_near ? bt_conf_is_near(flag, known)
+                                     : bt_str_eq(bt_str_of(known), flag));
+}
+
 /* A row by its flag, in the groups too. */
 static const struct bt_conf_row *find_flag(const struct bt_conf_row *rows,
                                            void *target, struct bt_str flag,
-                                           void **slot_p)
+                                           bool is_near, void **slot_p)
 {
     const struct bt_conf_row *found = NULL;
 
     for (; rows->name != NULL && found == NULL; rows++) {
         *slot_p = bt_conf_slot(rows, target);
-        if (bt_str_eq(bt_str_of(rows->flag), flag)) {
+        if (matches(rows->flag, flag, is_near)) {
             found = rows;
         } else if (rows->type == BT_CONF_GROUP) {
-            found = find_flag(rows->rows, *slot_p, flag, slot_p);
+            found = find_flag(rows->rows, *slot_p, flag, is_near, slot_p);
         }
     }
     return found;
 }
 
+/* NULL: none. */
 static const struct bt_conf_option *find_option(
-    const struct bt_conf_option *options, struct bt_str flag)
+    const struct bt_conf_option *options, struct bt_str flag, bool is_near)
 {
-    for (; options != NULL && options->flag != NULL; options++) {
-        if (bt_str_eq(bt_str_of(options->flag), flag)) {
-            return options;
-        }
+    while (options != NULL && options->flag != NULL &&
+           !matches(options->flag, flag, is_near)) {
+        options++;
     }
-    return NULL;
-}
-
-/* A flag that could be meant; NULL: none is near. */
-static const char *near_option(const struct bt_conf_option *options,
-                               struct bt_str flag)
-{
-    for (; options != NULL && options->flag != NULL; options++) {
-        if (bt_conf_is_near(flag, options->flag)) {
-            return options->flag;
-        }
-    }
-    return NULL;
-}
-
-static const char *near_row(const struct bt_conf_row *rows, struct bt_str flag)
-{
-    const char *near = NULL;
-
-    for (; rows->name != NULL && near == NULL; rows++) {
-        if (rows->flag != NULL && bt_conf_is_near(flag, rows->flag)) {
-            near = rows->flag;
-        } else if (rows->type == BT_CONF_GROUP) {
-            near = near_row(rows->rows, flag);
-        }
-    }
-    return near;
+    return options == NULL || options->flag == NULL ? NULL : options;
 }
 
 static bool unknown_flag(struct parse *parse)
 {
     const struct bt_str shown = bt_str_cut(parse->flag, 80);
-    const char *near = near_row(parse->program->rows, parse->flag);
+    const struct bt_conf_program *const program = parse->program;
+    void *slot;
+    const struct bt_conf_row *const row =
+        find_flag(program->rows, parse->target, parse->flag, true, &slot);
+    const struct bt_conf_option *option =
+        find_option(program->options, parse->flag, true);
 
-    if (near == NULL) {
-        near = near_option(parse->program->options, parse->flag);
+    if (option == NULL) {
+        option = find_option(built_in, parse->flag, true);
     }
-    if (near == NULL) {
-        near = near_option(built_in, parse->flag);
-    }
-    if (near == NULL) {
+    if (row == NULL && option == NULL) {
         return bt_conf_fail(&parse->error,
                             "%.*s: unknown flag; --help lists them all",
                             BT_STR_ARG(shown));
     }
     return bt_conf_fail(&parse->error, "%.*s: unknown flag; did you mean %s?",
-                        BT_STR_ARG(shown), near);
+                        BT_STR_ARG(shown),
+                        row == NULL ? option->flag : row->flag);
 }
 
 static bool parse_arg(struct parse *parse)
@@ -249,11 +233,12 @@ static bool parse_arg(struct parse *parse)
     if (bt_str_eq(parse->flag, BT_STR("--set"))) {
         return on_set(parse);
     }
-    option = find_option(parse->program->options, parse->flag);
+    option = find_option(parse->program->options, parse->flag, false);
     if (option != NULL) {
         return on_option(parse, option);
     }
-    row = find_flag(parse->program->rows, parse->target, parse->flag, &slot);
+    row = find_flag(parse->program->rows, parse->target, parse->flag, false,
+                    &slot);
     return row == NULL ? unknown_flag(parse) : on_row(parse, row, slot);
 }
 
