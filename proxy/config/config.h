@@ -46,6 +46,7 @@ struct engine_conf {
     int64_t weight;
     int64_t max_in_flight; /* 0: no limit */
     char *key_file;        /* bearer key put in towards this engine */
+    char *bootstrap;       /* P of mooncake: host:port; NULL: its URL's */
 };
 
 struct side_conf {

@@ -1,22 +1,20 @@
 /*
- * exchange: the state machine of one client request.
+ * exchange: carries out what its three machines and the attempt say.
  *
- *   NEW -> [WAIT] -> PREFILL -> DECODE -> STREAM -> DONE
+ *   on_prefill, on_decode   a leg's event moves the machine of that leg
+ *   follow                  the table says what that means for the others
+ *   next                    the attempt says where the request goes now
  *
- *   before STREAM  a failure is another attempt (attempt.c) or an HTTP error
- *   from STREAM on it is one error event at an event boundary, then close
+ * When the client has its verdict, or is gone, what is owed to engines:
  *
- * Whenever the client has its verdict, or is gone, exchange_settle looks at
- * what is still owed to engines:
- *
- *   P leg open, stock              HARVEST: shut, read on for 1 s; a handoff
- *                                  that is found goes to RELEASE
- *   D leg open with a stock        LINGER: sent whole within 500 ms, closed
- *   handoff                        no sooner than 250 ms after its last byte
- *   a stock handoff unspent        RELEASE: a D request that tells P to free
+ *   P leg open, stock              shut, read on for 1 s; a handoff that is
+ *                                  found is given back
+ *   D leg open with a stock        sent whole within 500 ms, closed no sooner
+ *   handoff                        than 250 ms after its last byte
+ *   a stock handoff unspent        a D request that tells P to free
  *   baton                          `release` (and `cancel`) at once
- *   a baton pull not yet reported  REPORT: 250 ms, for the access log
- *   an answer not all sent         REPORT: while the client takes any of it
+ *   a baton pull not yet reported  250 ms, for the access log
+ *   an answer not all sent         while the client takes any of it
  *
  * Beyond limits.tails such an end is cut short: the legs are closed at once.
  */
@@ -24,7 +22,7 @@
 
 #include "common/base/log.h"
 #include "proxy/base/quota.h"
-#include "proxy/exchange/attempt.h"
+#include "proxy/exchange/blame.h"
 #include "proxy/exchange/complaint.h"
 
 #include <stdlib.h>
@@ -32,6 +30,7 @@
 #define TOOL_CHOICE_MS 60000
 #define HARVEST_MS     1000
 #define RELEASE_MS     1000
+#define RELEASES_PER_D 32
 #define SEND_WHOLE_MS  500
 #define LINGER_MS      250
 #define REPORT_MS      250
@@ -39,21 +38,27 @@
 #define BODY_AHEAD     (16 * BT_KIB)
 #define WORDS_MS       1000 /* for the body of an engine's 5xx */
 
-static const char *const STATE_NAMES[] = {
-    [XS_NEW] = "new",       [XS_WAIT] = "wait",       [XS_PREFILL] = "prefill",
-    [XS_DECODE] = "decode", [XS_STREAM] = "stream",   [XS_HARVEST] = "harvest",
-    [XS_LINGER] = "linger", [XS_RELEASE] = "release", [XS_REPORT] = "report",
-    [XS_DONE] = "done",
-};
+static void follow(struct exchange *x);
 
-bool exchange_is_baton(const struct exchange *x)
+static const struct pool_conf *conf_of(const struct exchange *x)
 {
-    return x->pool != NULL && x->pool->conf->connector == CONNECTOR_BATON;
+    return x->attempt.pool->conf;
 }
 
-bool exchange_is_stock(const struct exchange *x)
+/* Of its connector; false while no pool is chosen. */
+static bool is_baton(const struct exchange *x)
 {
-    return x->pool != NULL && prefill_is_stock(x->pool->conf->connector);
+    return x->attempt.pool != NULL && conf_of(x)->connector == CONNECTOR_BATON;
+}
+
+static bool is_stock(const struct exchange *x)
+{
+    return x->attempt.pool != NULL && prefill_is_stock(conf_of(x)->connector);
+}
+
+static bool is_at_once(const struct exchange *x)
+{
+    return prefill_is_at_once(conf_of(x)->connector);
 }
 
 static uint64_t now_ms(const struct exchange *x)
@@ -128,63 +133,90 @@ static void drop_body(struct exchange *x)
     }
 }
 
-/* --- states --- */
+/* --- deadlines --- */
 
-static uint64_t state_ms(const struct exchange *x, enum exchange_state state)
+/*
+ * One timer for all of them. It is set again only for an earlier one: when it
+ * fires too soon, it looks when the next is due.
+ */
+static void set_due(struct exchange *x, enum exchange_due which, uint64_t delay)
 {
-    const struct config *const config = x->local->config;
+    const uint64_t now = now_ms(x);
 
-    switch (state) {
-    case XS_NEW:
-    case XS_DONE:
-        return 0;
-    case XS_WAIT:
-        return config->timeouts.queue;
-    case XS_PREFILL:
-        return config->timeouts.prefill;
-    case XS_DECODE:
-        return config->timeouts.first_byte;
-    case XS_STREAM:
-        return config->timeouts.idle;
-    case XS_HARVEST:
-        return HARVEST_MS;
-    case XS_LINGER:
-        return leg_is_sent(&x->decode) ? LINGER_MS : SEND_WHOLE_MS;
-    case XS_RELEASE:
-        return RELEASE_MS;
-    case XS_REPORT:
-        return x->is_unsent ? 0 : REPORT_MS;
-    }
-    return 0;
-}
-
-static void set_timer(struct exchange *x, uint64_t delay)
-{
-    if (x->total_due_ms != 0 && x->sink != NULL) {
-        const uint64_t now = now_ms(x);
-        const uint64_t left = x->total_due_ms > now ? x->total_due_ms - now : 1;
-
-        delay = delay == 0 || left < delay ? left : delay;
-    }
-    if (delay == 0) {
-        bt_timer_clear(&x->timer);
-    } else {
+    x->due[which] = delay == 0 ? 0 : now + delay;
+    if (delay > 0 && (x->timer_ms == 0 || now + delay < x->timer_ms)) {
+        x->timer_ms = now + delay;
         bt_timer_set(&x->timer, delay);
     }
 }
 
-void exchange_enter(struct exchange *x, enum exchange_state state)
+static enum exchange_due next_due(const struct exchange *x)
 {
-    bt_log(BT_LOG_DEBUG, x->inner_id, "%s -> %s", STATE_NAMES[x->state],
-           STATE_NAMES[state]);
-    if (x->state == XS_WAIT && state != XS_WAIT) {
-        x->queued_us += admission_leave(&x->local->admission, &x->wait);
-    } else if (x->state != XS_WAIT && state == XS_WAIT) {
-        admission_join(&x->local->admission, &x->wait);
+    enum exchange_due next = DUE_COUNT;
+
+    for (int i = DUE_PREFILL; i < DUE_COUNT; i++) {
+        if (x->due[i] != 0 && (next == DUE_COUNT || x->due[i] < x->due[next])) {
+            next = (enum exchange_due)i;
+        }
     }
-    x->state = state;
-    set_timer(x, state_ms(x, state));
+    return next;
 }
+
+/* Sets the timer for what is due next. */
+static void arm(struct exchange *x)
+{
+    const enum exchange_due due = next_due(x);
+    const uint64_t now = now_ms(x);
+
+    if (!x->is_done && due != DUE_COUNT && x->timer_ms == 0) {
+        x->timer_ms = x->due[due];
+        bt_timer_set(&x->timer, x->due[due] > now ? x->due[due] - now : 1);
+    }
+}
+
+/* --- states --- */
+
+static void set_prefill(struct exchange *x, enum prefill_state state)
+{
+    static const char *const NAMES[] = {"none", "asked", "answered", "failed",
+                                        "released"};
+
+    bt_log(BT_LOG_DEBUG, x->inner_id, "prefill: %s -> %s", NAMES[x->p],
+           NAMES[state]);
+    x->p = state;
+    x->due[DUE_PREFILL] = 0;
+}
+
+static void set_decode(struct exchange *x, enum decode_state state)
+{
+    static const char *const NAMES[] = {"none",  "early", "asked",
+                                        "first", "done",  "failed"};
+
+    bt_log(BT_LOG_DEBUG, x->inner_id, "decode: %s -> %s", NAMES[x->d],
+           NAMES[state]);
+    x->d = state;
+    x->due[DUE_DECODE] = 0;
+}
+
+static void set_client(struct exchange *x, enum client_state state)
+{
+    static const char *const NAMES[] = {"reading", "queued", "waiting",
+                                        "committed", "over"};
+
+    bt_log(BT_LOG_DEBUG, x->inner_id, "client: %s -> %s", NAMES[x->client],
+           NAMES[state]);
+    if (x->client == C_QUEUED) {
+        x->queued_us += admission_leave(&x->local->admission, &x->wait);
+        x->due[DUE_OWN] = 0;
+    }
+    if (state == C_QUEUED) {
+        admission_join(&x->local->admission, &x->wait);
+        set_due(x, DUE_OWN, x->local->config->timeouts.queue);
+    }
+    x->client = state;
+}
+
+/* --- the end --- */
 
 static void destroy(struct bt_grave *grave)
 {
@@ -221,8 +253,8 @@ static void unlink_bucket(struct exchange *x)
  */
 static bool lacks_report(const struct exchange *x)
 {
-    return exchange_is_baton(x) && x->fault == FAULT_NONE &&
-           x->params.len > 0 && x->pull.handoff.lo == 0 && x->local->writes_log;
+    return is_baton(x) && x->fault == FAULT_NONE && x->params.len > 0 &&
+           x->pull == NULL && x->local->writes_log;
 }
 
 static void log_once(struct exchange *x)
@@ -233,18 +265,25 @@ static void log_once(struct exchange *x)
     }
 }
 
+static void tell_release(struct exchange *x, enum release_reason reason,
+                         bool cancel_decode)
+{
+    if (x->release_order != NULL) {
+        orders_release(x->local->program->orders, &x->release_order, reason,
+                       cancel_decode);
+    }
+}
+
 /* The client's part is over: counted and logged, once. */
 static void conclude(struct exchange *x)
 {
     struct local *const local = x->local;
 
-    if (x->is_concluded) {
+    if (x->client == C_OVER) {
         return;
     }
-    x->is_concluded = true;
-    if (x->state == XS_WAIT) {
-        exchange_enter(x, XS_REPORT);
-    }
+    set_client(x, C_OVER);
+    x->due[DUE_TOTAL] = 0;
     leg_unreserve(&x->decode);
     leg_unreserve(&x->prefill);
     x->end_us = bt_clock_us();
@@ -263,8 +302,8 @@ static void conclude(struct exchange *x)
     if (x->start_us != 0) {
         stats_time(local->metrics, STAT_DURATION, x->end_us - x->start_us);
     }
-    if (x->pool != NULL) {
-        stats_count(local->metrics, STAT_ROUTES, x->reason);
+    if (x->attempt.pool != NULL) {
+        stats_count(local->metrics, STAT_ROUTES, x->attempt.reason);
     }
     if (!lacks_report(x) && !x->is_unsent) {
         log_once(x);
@@ -283,25 +322,16 @@ static void finish(struct exchange *x)
     leg_close(&x->prefill, late_outcome(x));
     leg_close(&x->decode, x->decode.is_whole ? LEG_OK : late_outcome(x));
     leg_close(&x->release, x->release.is_whole ? LEG_OK : LEG_CANCELLED);
-    exchange_release(x, RELEASE_CANCELLED, false);
-    exchange_enter(x, XS_DONE);
+    tell_release(x, RELEASE_CANCELLED, false);
     bt_timer_clear(&x->timer);
     unlink_bucket(x);
     drop_body(x);
     local->tail_count--;
     local->unsent_count -= x->is_unsent ? 1 : 0;
     stats_add(local->metrics, STAT_TAILS, -1);
+    x->is_done = true;
     bt_loop_bury(local->loop, &x->grave, destroy);
     local->events->on_less(local->owner);
-}
-
-void exchange_release(struct exchange *x, enum release_reason reason,
-                      bool cancel_decode)
-{
-    if (x->release_order != NULL) {
-        orders_release(x->local->program->orders, &x->release_order, reason,
-                       cancel_decode);
-    }
 }
 
 static enum release_reason reason_of(const struct exchange *x)
@@ -313,11 +343,18 @@ static enum release_reason reason_of(const struct exchange *x)
                                                    : RELEASE_FAILED;
 }
 
+/* No other D may have it: whatever became of that call, P's blocks may be freed
+ * and used again. */
+static bool is_spent(const struct exchange *x)
+{
+    return is_stock(x) && x->decode_has_params && leg_is_sent(&x->decode);
+}
+
 /* D got a stock handoff: a close too soon would be parsed as no request. */
 static bool must_linger(const struct exchange *x)
 {
-    if (!leg_is_open(&x->decode) || !exchange_is_stock(x) ||
-        x->params.len == 0 || x->decode.is_whole) {
+    if (!leg_is_open(&x->decode) || !is_stock(x) || x->params.len == 0 ||
+        x->p == P_ASKED || x->decode.is_whole) {
         return false;
     }
     return !leg_is_sent(&x->decode) ||
@@ -327,7 +364,7 @@ static bool must_linger(const struct exchange *x)
 /* P may have a handoff for us on its way. */
 static bool must_harvest(const struct exchange *x)
 {
-    return leg_is_open(&x->prefill) && exchange_is_stock(x) &&
+    return leg_is_open(&x->prefill) && is_stock(x) && !is_at_once(x) &&
            leg_is_sent(&x->prefill) && !x->prefill.is_whole &&
            (x->prefill.code == 0 || x->prefill.code == 200);
 }
@@ -340,59 +377,36 @@ static bool must_be_cut(const struct exchange *x)
 {
     const struct local *const local = x->local;
     const size_t limit = (size_t)local->config->limits.tails;
-    const bool is_owed =
-        exchange_is_stock(x) && x->params.len > 0 && !attempt_is_spent(x);
+    const bool is_owed = is_stock(x) && x->params.len > 0 && !is_spent(x);
 
     return limit > 0 && local->tail_count - local->unsent_count > limit &&
            (must_harvest(x) || must_linger(x) || is_owed ||
             (!x->is_logged && !x->is_unsent));
 }
 
-void exchange_settle(struct exchange *x)
+/* The client has its verdict, or is gone. */
+static void end_client(struct exchange *x)
 {
     conclude(x);
-    exchange_release(x, reason_of(x), leg_is_open(&x->decode));
+    tell_release(x, reason_of(x), leg_is_open(&x->decode));
     if (must_be_cut(x)) {
         stats_add(x->local->metrics, STAT_TAILS_CUT, 1);
         finish(x);
         return;
     }
-    if (leg_is_open(&x->prefill)) {
-        if (must_harvest(x)) {
-            leg_shut(&x->prefill);
-            stats_add(x->local->metrics, STAT_HARVESTS, 1);
-            exchange_enter(x, XS_HARVEST);
-            return;
-        }
-        leg_close(&x->prefill, late_outcome(x));
-    }
-    if (must_linger(x)) {
-        leg_resume(&x->decode);
-        exchange_enter(x, XS_LINGER);
-        return;
-    }
-    leg_close(&x->decode, x->decode.is_whole ? LEG_OK : late_outcome(x));
-    if (attempt_release(x)) {
-        return;
-    }
-    if (x->is_logged) {
-        finish(x);
-    } else {
-        drop_body(x);
-        exchange_enter(x, XS_REPORT);
-    }
+    follow(x);
 }
 
 /* --- answers --- */
 
-void exchange_write_fields(const struct exchange *x, struct bt_buf *out)
+static void write_fields(const struct exchange *x, struct bt_buf *out)
 {
     bt_http_write_field(out, BT_STR("X-Request-Id"),
                         x->headers.request_id.len > 0 ? x->headers.request_id
                                                       : bt_str_of(x->inner_id));
-    if (x->pool != NULL) {
+    if (x->attempt.pool != NULL) {
         bt_http_write_field(out, BT_STR("X-Baton-Route"),
-                            bt_str_of(route_reason_names[x->reason]));
+                            bt_str_of(route_reason_names[x->attempt.reason]));
     }
 }
 
@@ -430,7 +444,7 @@ static void send_fault(struct exchange *x, enum fault fault, unsigned status,
                                 ? x->retry_after
                                 : BT_STR("1"));
     }
-    exchange_write_fields(x, &fields);
+    write_fields(x, &fields);
     fault_write(&body, fault, code, detail.len > 0 ? detail : x->why);
     send_answer(x, code, &fields, &body);
     bt_buf_fini(&fields);
@@ -441,204 +455,750 @@ void exchange_refuse(struct exchange *x, enum fault fault, unsigned status,
                      struct bt_str detail)
 {
     send_fault(x, fault, status, detail);
-    exchange_settle(x);
+    end_client(x);
 }
 
-void exchange_answer(struct exchange *x, unsigned code, struct bt_str fields,
-                     struct bt_str body)
+static void refuse(struct exchange *x, enum fault fault)
+{
+    exchange_refuse(x, fault, 0, (struct bt_str){0});
+}
+
+/* Passes on an engine's answer as a whole. */
+static void pass_answer(struct exchange *x, unsigned code, struct bt_str fields,
+                        struct bt_str body)
 {
     struct bt_buf lines = {0};
     struct bt_buf text = {0};
 
     bt_buf_append(&lines, fields);
-    exchange_write_fields(x, &lines);
+    write_fields(x, &lines);
     bt_buf_append(&text, body);
     send_answer(x, code, &lines, &text);
     bt_buf_fini(&lines);
     bt_buf_fini(&text);
-    exchange_settle(x);
+    end_client(x);
 }
 
-/* --- news of the control thread --- */
-
-/* Keeps the report; true when the current D is lost. */
-static bool take_news(struct exchange *x, const struct control_news *news)
+/* An answer that was begun cannot be ended well. */
+static void break_off(struct exchange *x, enum fault fault, unsigned status)
 {
-    if (news->handoff.hi != x->handoff.hi ||
-        news->handoff.lo != x->handoff.lo) {
+    x->fault = fault;
+    x->code = x->relay.code;
+    relay_break(&x->relay, fault, status);
+    if (x->client != C_OVER) { /* the client may leave while it is written to */
+        end_client(x);
+    }
+}
+
+/* --- opening legs --- */
+
+static struct leg_ask ask_of(const struct exchange *x, struct engine *engine,
+                             const struct bt_json_splice *body, bool is_fresh)
+{
+    const bool passes_key = !auth_is_needed(x->local->program->auth);
+
+    return (struct leg_ask){
+        .engine = engine,
+        .target = x->target,
+        .fields = x->headers.fields,
+        .authorization =
+            passes_key ? x->headers.authorization : (struct bt_str){0},
+        /* All calls of a handoff, its release too, have the same id: several
+         * stock connectors find the blocks by it. */
+        .inner_id = x->inner_id,
+        .call = x->calls,
+        .repeat = x->repeats,
+        .body = body,
+        .fresh_only = is_fresh,
+    };
+}
+
+static bool open_leg(struct exchange *x, struct leg *leg, struct engine *engine,
+                     const struct bt_json_splice *body, bool is_fresh)
+{
+    struct leg_ask ask = ask_of(x, engine, body, is_fresh);
+
+    x->why = (struct bt_str){0};
+    ask.arena = &x->arena;
+    return leg_open(leg, &ask) == BT_OK;
+}
+
+static void begin_handoff(struct exchange *x)
+{
+    x->handoff.hi = local_random(x->local);
+    x->handoff.lo = local_random(x->local) | 1;
+    prefill_handoff_text(x->handoff, x->handoff_text);
+    x->calls++;
+    x->repeats = 0;
+    x->params = (struct bt_str){0};
+    x->cached = (struct bt_str){0};
+    x->pull = NULL;
+    x->is_pulled = false;
+    x->hold_ended = false;
+    x->decode_has_params = false;
+    bt_buf_clear(&x->answer);
+}
+
+static void tell_begin(struct exchange *x)
+{
+    struct handoff_begin begin = {
+        .id = x->handoff,
+        .exchange = x->id,
+        .worker = x->local->mailbox,
+        .prefill = x->attempt.prefill,
+        .tokens = x->attempt.tokens,
+    };
+    const struct bt_str name = x->headers.request_id.len > 0
+                                   ? x->headers.request_id
+                                   : bt_str_of(x->inner_id);
+    const size_t len = name.len < sizeof(begin.request_id) - 1
+                           ? name.len
+                           : sizeof(begin.request_id) - 1;
+
+    if (!is_baton(x)) {
+        return;
+    }
+    memcpy(begin.request_id, name.ptr, len);
+    begin.request_id[len] = '\0';
+    x->release_order = orders_begin(x->local->program->orders, &begin);
+}
+
+/* The D leg: with the handoff's params, or D alone. */
+static bool open_decode(struct exchange *x, bool is_fresh)
+{
+    if (x->params.len == 0) {
+        x->calls++;
+        x->repeats = 0;
+    } else if (is_baton(x)) {
+        x->repeats += x->decode_has_params ? 1 : 0;
+        orders_decode(x->local->program->orders, x->handoff, x->attempt.decode);
+    }
+    x->decode_has_params = x->params.len > 0;
+    x->is_resent = is_fresh || x->attempt.decode_is_fresh;
+    request_close_edit(&x->request, &x->request.decode, &x->arena, x->params);
+    if (!open_leg(x, &x->decode, x->attempt.decode, &x->request.decode.splice,
+                  x->is_resent)) {
         return false;
     }
-    switch (news->kind) {
-    case NEWS_PULLED:
-        x->is_pulled = true;
-        orders_drop(&x->release_order);
-        x->pull = *news;
-        return false;
-    case NEWS_PULL_FAILED:
-        x->pull = *news;
-        x->hold_ended = x->hold_ended || news->blames_prefill;
-        return false;
-    case NEWS_D_LOST:
-        if (news->engine != x->decode_engine) {
-            return false; /* its call had failed before, and another has it */
-        }
-        x->pull = *news;
-        return !x->is_pulled;
-    case NEWS_HOLD_ENDED:
-        x->hold_ended = true;
-        return false;
-    case NEWS_ROOM:
-    case NEWS_ENGINE_LOST:
+    x->attempt.decode_is_fresh = false;
+    return true;
+}
+
+static void start_decode(struct exchange *x, bool is_fresh)
+{
+    if (!open_decode(x, is_fresh)) {
+        refuse(x, FAULT_OVERLOADED);
+        return;
+    }
+    set_decode(x, D_ASKED);
+    set_due(x, DUE_DECODE, x->local->config->timeouts.first_byte);
+}
+
+/* D is asked beside P, for the same transfer. */
+static bool open_early(struct exchange *x)
+{
+    x->params =
+        prefill_decode_params(x->attempt.prefill, &x->arena, x->handoff_text);
+    if (x->params.len == 0 || !open_decode(x, x->is_resent)) {
         return false;
     }
+    set_decode(x, D_EARLY);
+    return true;
+}
+
+static void start_prefill(struct exchange *x, bool is_fresh)
+{
+    struct bt_str params;
+
+    x->is_resent = is_fresh;
+    tell_release(x, RELEASE_CANCELLED, false);
+    begin_handoff(x);
+    tell_begin(x);
+    leg_reserve(&x->decode, x->attempt.decode);
+    params = prefill_params(conf_of(x)->connector, &x->arena, x->handoff_text,
+                            x->local->program->boot);
+    request_close_edit(&x->request, &x->request.prefill, &x->arena, params);
+    x->prefill.tokens = x->attempt.tokens;
+    set_decode(x, D_NONE);
+    if (!open_leg(x, &x->prefill, x->attempt.prefill,
+                  &x->request.prefill.splice, is_fresh)) {
+        set_prefill(x, P_NONE);
+        refuse(x, FAULT_OVERLOADED);
+        return;
+    }
+    set_prefill(x, P_ASKED);
+    set_due(x, DUE_PREFILL, x->local->config->timeouts.prefill);
+    if (is_at_once(x) && !open_early(x)) {
+        refuse(x, FAULT_OVERLOADED);
+    }
+}
+
+/* --- the next plan --- */
+
+static void take_turns(struct exchange *x)
+{
+    struct pool_local *const pool = local_pool(x->local, x->attempt.pool);
+    struct attempt *const attempt = &x->attempt;
+
+    if (attempt->has_turns) {
+        return;
+    }
+    attempt->has_turns = true;
+    attempt->decode_turn = pool->decode_turn++;
+    if (attempt_wants_prefill(attempt)) {
+        attempt->prefill_turn = pool->prefill_turn++;
+    }
+}
+
+/* May this handoff still go to another D? */
+static bool handoff_is_good(const struct exchange *x)
+{
+    if (x->params.len == 0 || is_at_once(x)) {
+        return false;
+    }
+    if (is_stock(x)) {
+        return !is_spent(x) &&
+               now_ms(x) - x->params_ms <= prefill_lease_ms(conf_of(x)) / 2;
+    }
+    return !x->hold_ended && x->release_order != NULL;
+}
+
+static void drop_handoff(struct exchange *x)
+{
+    tell_release(x, RELEASE_FAILED, false);
+    x->params = (struct bt_str){0};
+    if (x->p != P_NONE) {
+        set_prefill(x, P_NONE);
+    }
+}
+
+/* D alone from now on. */
+static void go_alone(struct exchange *x, enum route_reason reason)
+{
+    drop_handoff(x);
+    x->attempt.reason = reason;
+    x->attempt.prefill = NULL;
+}
+
+/*
+ * Did D fail for want of P's blocks? Then P is the one to avoid; but once only:
+ * a D that can read from nobody says the same of each P.
+ */
+static bool prefill_is_to_blame(const struct exchange *x)
+{
+    return is_baton(x) && attempt_wants_prefill(&x->attempt) &&
+           x->params.len > 0 && !x->is_pulled &&
+           !x->attempt.decode_was_cleared &&
+           (x->hold_ended || !engine_is_usable(x->attempt.prefill));
+}
+
+static struct attempt_facts facts_of(const struct exchange *x, bool passes_on)
+{
+    const struct attempt *const attempt = &x->attempt;
+    const bool is_decode = x->failure.cause == ATTEMPT_DECODE_FAILED;
+
+    return (struct attempt_facts){
+        .cause = x->failure.cause,
+        .has_handoff = x->failure.cause != ATTEMPT_PREFILL_FAILED &&
+                       attempt_wants_prefill(attempt) && handoff_is_good(x),
+        .may_repeat = is_decode && is_baton(x) &&
+                      attempt_wants_prefill(attempt) && x->params.len > 0 &&
+                      !x->is_pulled,
+        .may_retry = conf_of(x)->handoff.on_failure != ON_FAILURE_ERROR &&
+                     attempt->deaths < ATTEMPT_DEATHS_MAX &&
+                     attempt->count < x->local->config->retry.attempts &&
+                     pool_local_has_budget(local_pool(x->local, attempt->pool)),
+        .passes_on = passes_on,
+        .fault = x->failure.fault,
+        .status = x->failure.status,
+    };
+}
+
+/* Whom the next plan avoids. A handoff that P is to blame for is no good. */
+static void avoid_failed(struct exchange *x, struct attempt_facts *facts)
+{
+    struct attempt *const attempt = &x->attempt;
+
+    if (facts->cause == ATTEMPT_PREFILL_FAILED) {
+        attempt_avoid(attempt, attempt->prefill);
+    } else if (facts->cause != ATTEMPT_DECODE_FAILED) {
+        return;
+    } else if (prefill_is_to_blame(x)) {
+        attempt->decode_was_cleared = true;
+        attempt->avoid_count = 0; /* no D is to blame, nor was one before */
+        attempt_avoid(attempt, attempt->prefill);
+        facts->has_handoff = false;
+    } else {
+        attempt_avoid(attempt, attempt->decode);
+    }
+}
+
+static size_t lane_of(const struct exchange *x)
+{
+    enum lane lane = LANE_ALONE;
+
+    if (attempt_wants_prefill(&x->attempt)) {
+        lane = x->params.len > 0 ? LANE_HANDOFF : LANE_PD;
+    }
+    return LANE_COUNT * (size_t)x->attempt.pool->id + lane;
+}
+
+static void wait_for_room(struct exchange *x)
+{
+    x->wait.lane = lane_of(x);
+    x->wait.keeps_back = x->attempt.avoid_count == 0;
+    if (x->d != D_NONE) {
+        set_decode(x, D_NONE);
+    }
+    if (x->client == C_QUEUED) {
+        return;
+    }
+    if (x->local->admission.count >= (size_t)x->local->config->limits.queue) {
+        refuse(x, FAULT_QUEUE_FULL);
+        return;
+    }
+    set_client(x, C_QUEUED);
+}
+
+/* Counts the calls to the engines that were chosen; false: one is full now. */
+static bool take_places(struct exchange *x, const struct attempt_plan *plan)
+{
+    if ((x->decode.reserved == plan->decode ||
+         leg_try_reserve(&x->decode, plan->decode)) &&
+        (plan->prefill == NULL ||
+         leg_try_reserve(&x->prefill, plan->prefill))) {
+        return true;
+    }
+    leg_unreserve(&x->decode);
     return false;
 }
 
-/* --- NEW and WAIT --- */
-
-static void choose_reason(struct exchange *x)
+static void start(struct exchange *x, const struct attempt_plan *plan)
 {
-    const struct pool_conf *const conf = x->pool->conf;
-    const uint64_t until = atomic_load(&x->pool->tool_choice_until_ms);
-
-    x->reason = x->request.reason;
-    if (x->reason != ROUTE_REASON_PD) {
-        return;
+    if (x->client == C_QUEUED) {
+        set_client(x, C_WAITING);
     }
-    if (!prefill_is_asked(conf->connector) || x->pool->prefill_count == 0) {
-        x->reason = ROUTE_REASON_NO_PREFILL_POOL;
-    } else if (conf->handoff.min_prompt_tokens > 0 &&
-               x->tokens < (uint64_t)conf->handoff.min_prompt_tokens) {
-        x->reason = ROUTE_REASON_SHORT;
-    } else if (x->request.forces_tool && now_ms(x) < until) {
-        x->reason = ROUTE_REASON_TOOL_CHOICE;
+    x->attempt.decode = plan->decode;
+    if (plan->prefill != NULL) {
+        x->attempt.prefill = plan->prefill;
+        start_prefill(x, false);
+    } else {
+        start_decode(x, false);
     }
 }
 
-static void start(struct exchange *x)
+static void count_retry(struct exchange *x)
 {
-    const struct config *const config = x->local->config;
-    struct bt_str detail = {0};
-    const enum fault fault = request_read(&x->request, &x->arena, x->endpoint,
-                                          bt_buf_str(&x->body), &detail);
-
-    x->start_us = bt_clock_us();
-    x->bytes_in = x->body.len;
-    if (config->timeouts.total > 0) {
-        x->total_due_ms = now_ms(x) + config->timeouts.total;
-    }
-    if (fault != FAULT_NONE) {
-        exchange_refuse(x, fault, 0, detail);
-        return;
-    }
-    x->pool = registry_pool(x->local->program->registry, x->request.model);
-    if (x->pool == NULL) {
-        exchange_refuse(x, FAULT_NO_MODEL, 0, x->request.model);
-        return;
-    }
-    if (request_has_private(&x->request) &&
-        x->pool->conf->handoff.client_params == CLIENT_PARAMS_REFUSE) {
-        exchange_refuse(x, FAULT_PRIVATE_MEMBER, 0, x->request.private_name);
-        return;
-    }
-    x->tokens =
-        pool_local_estimate_tokens(local_pool(x->local, x->pool),
-                                   x->request.text_bytes, x->request.token_ids);
-    pool_local_add_budget(local_pool(x->local, x->pool),
-                          config->retry.budget_percent);
-    choose_reason(x);
-    attempt_route(x);
+    x->attempt.count++;
+    pool_local_take_budget(local_pool(x->local, x->attempt.pool));
+    stats_count(x->local->metrics, STAT_RETRIES,
+                x->failure.cause == ATTEMPT_PREFILL_FAILED ? LEG_PREFILL
+                                                           : LEG_DECODE);
 }
 
-static enum fault gone_fault(const struct exchange *x)
+/* Who came later may not go ahead of who waits for the same. */
+static bool is_behind(const struct exchange *x)
 {
-    return x->is_stuck ? FAULT_CLIENT_STALLED : FAULT_CLIENT_GONE;
+    return x->failure.cause == ATTEMPT_BEGIN && x->client != C_QUEUED &&
+           admission_is_behind(&x->local->admission, lane_of(x));
 }
 
-static void client_gone(struct exchange *x)
+static void carry_out(struct exchange *x, const struct attempt_plan *plan)
 {
-    x->sink = NULL;
-    x->fault = gone_fault(x);
-    x->code = x->relay.committed ? x->relay.code : 499;
-    exchange_settle(x);
-}
-
-static void on_new(struct exchange *x, const struct exchange_event *event)
-{
-    switch (event->kind) {
-    case XE_START:
-        start(x);
+    if (plan->step == ATTEMPT_REFUSE) {
+        exchange_refuse(x, plan->fault, plan->status, plan->detail);
         return;
-    case XE_CLIENT_GONE:
-        client_gone(x);
-        return;
-    case XE_ADMIT:
-    case XE_SENT:
-    case XE_HEAD:
-    case XE_BODY:
-    case XE_END:
-    case XE_FAILED:
-    case XE_ROOM:
-    case XE_DEADLINE:
-    case XE_NEWS:
-        return;
+    }
+    if (plan->is_retry) {
+        count_retry(x);
+    }
+    if (plan->forgets) {
+        x->attempt.avoid_count = 0;
+    }
+    if (plan->reason != x->attempt.reason) {
+        go_alone(x, plan->reason);
+    } else if (!plan->keeps_handoff) {
+        drop_handoff(x);
+    }
+    if (plan->step == ATTEMPT_WAIT || is_behind(x) || !take_places(x, plan)) {
+        wait_for_room(x);
+    } else {
+        start(x, plan);
     }
 }
 
-static enum fault deadline_fault(const struct exchange *x, enum fault fault)
+/* The other one of two legs at once goes with the one that failed. */
+static void close_beside(struct exchange *x)
 {
-    return x->total_due_ms != 0 && now_ms(x) >= x->total_due_ms
-               ? FAULT_TOTAL_TIMEOUT
-               : fault;
-}
-
-static void on_wait(struct exchange *x, const struct exchange_event *event)
-{
-    switch (event->kind) {
-    case XE_ADMIT:
-        attempt_route(x);
-        return;
-    case XE_CLIENT_GONE:
-        client_gone(x);
-        return;
-    case XE_DEADLINE:
-        exchange_refuse(x, deadline_fault(x, FAULT_QUEUE_TIMEOUT), 0,
-                        (struct bt_str){0});
-        return;
-    case XE_NEWS:
-        (void)take_news(x, event->news); /* of a handoff that waits for a D */
-        return;
-    case XE_START:
-    case XE_SENT:
-    case XE_HEAD:
-    case XE_BODY:
-    case XE_END:
-    case XE_FAILED:
-    case XE_ROOM:
-        return;
-    }
-}
-
-/* --- PREFILL --- */
-
-static void keep_answer(struct exchange *x, struct bt_str bytes)
-{
-    const uint64_t limit = x->local->config->limits.prefill_answer;
-    const bool is_error = x->prefill.code != 200;
-
-    if (!is_error && limit > 0 && x->answer.len + bytes.len > limit) {
-        attempt_prefill_bad(
-            x, FAULT_PREFILL_BAD,
-            BT_STR("its answer is longer than limits.prefill_answer"));
-        return;
-    }
-    bt_buf_append(&x->answer, bytes);
-    if (x->answer.failed) {
+    if (x->failure.cause == ATTEMPT_DECODE_FAILED) {
         leg_close(&x->prefill, LEG_CANCELLED);
-        exchange_refuse(x, FAULT_OVERLOADED, 0, (struct bt_str){0});
-    } else if (is_error && x->answer.len > relay_error_max(x->prefill.code)) {
-        attempt_prefill_end(x);
+    } else if (x->failure.cause == ATTEMPT_PREFILL_FAILED) {
+        leg_close(&x->decode, LEG_CANCELLED);
     }
+}
+
+/*
+ * What comes next, after a failure or at the start. False: nothing does, and
+ * the engine's own answer is to be passed on.
+ */
+static bool next(struct exchange *x, bool passes_on)
+{
+    struct attempt_facts facts;
+    struct attempt_plan plan;
+
+    close_beside(x);
+    facts = facts_of(x, passes_on);
+    avoid_failed(x, &facts);
+    if (facts.cause != ATTEMPT_ANSWERED ||
+        !engine_is_usable(x->attempt.decode)) {
+        /* No place of its own is in its way. */
+        leg_unreserve(&x->decode);
+        leg_unreserve(&x->prefill);
+    }
+    take_turns(x);
+    plan = attempt_next(&x->attempt, &facts);
+    if (plan.step == ATTEMPT_ANSWER) {
+        return false;
+    }
+    leg_close(&x->prefill, LEG_BUSY);
+    leg_close(&x->decode, LEG_BUSY);
+    carry_out(x, &plan);
+    return true;
+}
+
+static void begin(struct exchange *x)
+{
+    x->failure.cause = ATTEMPT_BEGIN;
+    (void)next(x, false);
+}
+
+static bool on_turn(struct admission_wait *wait)
+{
+    struct exchange *const x = bt_container_of(wait, struct exchange, wait);
+
+    begin(x);
+    return x->client == C_QUEUED;
+}
+
+/* --- what the table says --- */
+
+/* P has done its part: the handoff is used up. */
+static void let_go(struct exchange *x)
+{
+    tell_release(x, RELEASE_PULLED, false);
+    set_prefill(x, P_RELEASED);
+}
+
+static void drop_decode(struct exchange *x)
+{
+    leg_close(&x->decode, late_outcome(x));
+    set_decode(x, D_FAILED);
+    follow(x);
+}
+
+static void close_decode(struct exchange *x)
+{
+    if (must_linger(x)) {
+        leg_resume(&x->decode);
+        set_due(x, DUE_DECODE,
+                leg_is_sent(&x->decode) ? LINGER_MS : SEND_WHOLE_MS);
+        return;
+    }
+    drop_decode(x);
+}
+
+static void close_prefill(struct exchange *x)
+{
+    if (must_harvest(x)) {
+        leg_shut(&x->prefill);
+        stats_add(x->local->metrics, STAT_HARVESTS, 1);
+        set_due(x, DUE_PREFILL, HARVEST_MS);
+        return;
+    }
+    leg_close(&x->prefill, late_outcome(x));
+    set_prefill(x, P_NONE);
+    follow(x);
+}
+
+/* A D that takes one release leg more, which is counted; NULL: none. */
+static struct engine *release_engine(struct exchange *x,
+                                     enum release_result *result_p)
+{
+    struct engine *engine = x->attempt.decode;
+
+    *result_p = RELEASE_RESULT_NO_DECODE;
+    if (engine == NULL || !engine_is_usable(engine)) {
+        const struct attempt_plan plan = attempt_find_decode(&x->attempt);
+
+        if (plan.step != ATTEMPT_DECODE) {
+            return NULL;
+        }
+        engine = plan.decode;
+        x->attempt.decode = engine;
+    }
+    if (atomic_fetch_add(&engine->releases, 1) >= RELEASES_PER_D) {
+        atomic_fetch_sub(&engine->releases, 1);
+        *result_p = RELEASE_RESULT_TOO_MANY;
+        return NULL;
+    }
+    *result_p = RELEASE_RESULT_SENT;
+    return engine;
+}
+
+/* Sends a stock handoff that no D will use to a D, so that P is told to free.
+ */
+static void open_release(struct exchange *x)
+{
+    enum release_result result = RELEASE_RESULT_TOO_LATE;
+    struct request_edit edit;
+    struct engine *engine = NULL;
+
+    if (handoff_is_good(x)) {
+        engine = release_engine(x, &result);
+    }
+    stats_count(x->local->metrics, STAT_RELEASES, result);
+    if (engine == NULL) {
+        return;
+    }
+    request_release_edit(&x->request, &edit, &x->arena, x->params,
+                         conf_of(x)->handoff.fast_release);
+    /* It has one try: a kept connection may be stale. */
+    if (!open_leg(x, &x->release, engine, &edit.splice, true)) {
+        atomic_fetch_sub(&engine->releases, 1);
+        return;
+    }
+    set_due(x, DUE_OWN, RELEASE_MS);
+}
+
+static void give_back(struct exchange *x)
+{
+    if (is_stock(x) && !is_at_once(x) && x->params.len > 0 && !is_spent(x)) {
+        open_release(x);
+    }
+    set_prefill(x, P_RELEASED);
+    follow(x);
+}
+
+/* Nothing is open but, maybe, the release leg. */
+static void end(struct exchange *x)
+{
+    if (leg_is_open(&x->release)) {
+        return; /* its end will tell */
+    }
+    if (x->is_logged) {
+        finish(x);
+        return;
+    }
+    drop_body(x);
+    set_due(x, DUE_OWN, x->is_unsent ? 0 : REPORT_MS);
+}
+
+static void follow(struct exchange *x)
+{
+    switch (consequence_of(x->p, x->d, x->client)) {
+    case DO_NEVER:
+        bt_log(BT_LOG_ERROR, x->inner_id,
+               "a state that cannot be: prefill %d, decode %d, client %d",
+               (int)x->p, (int)x->d, (int)x->client);
+        exchange_abort(x);
+        return;
+    case DO_KEEP:
+        return;
+    case DO_NEXT:
+        (void)next(x, false);
+        return;
+    case DO_LET_GO:
+        let_go(x);
+        return;
+    case DO_BREAK:
+        break_off(x, x->failure.fault, x->failure.status);
+        return;
+    case DO_DROP_D:
+        drop_decode(x);
+        return;
+    case DO_CLOSE_D:
+        close_decode(x);
+        return;
+    case DO_CLOSE_P:
+        close_prefill(x);
+        return;
+    case DO_GIVE_BACK:
+        give_back(x);
+        return;
+    case DO_FINISH:
+        end(x);
+        return;
+    }
+}
+
+/* --- failures --- */
+
+static void prefill_fails(struct exchange *x, enum leg_outcome outcome,
+                          enum fault fault, unsigned status)
+{
+    leg_close(&x->prefill, outcome);
+    x->failure.cause = ATTEMPT_PREFILL_FAILED;
+    x->failure.fault = fault;
+    x->failure.status = status;
+    set_prefill(x, P_FAILED);
+    follow(x);
+}
+
+static void decode_fails(struct exchange *x, enum leg_outcome outcome,
+                         enum fault fault, unsigned status)
+{
+    leg_close(&x->decode, outcome);
+    x->failure.cause = ATTEMPT_DECODE_FAILED;
+    x->failure.fault = fault;
+    x->failure.status = status;
+    set_decode(x, D_FAILED);
+    follow(x);
+}
+
+static void decode_is_lost(struct exchange *x)
+{
+    x->attempt.deaths++;
+    decode_fails(x, LEG_LOST, FAULT_DECODE_FAILED, 0);
+}
+
+/* The log has an engine's words, the client what it may know of them. */
+static void complain(struct exchange *x, struct engine *engine,
+                     struct bt_str why, struct bt_str words)
+{
+    x->why = why;
+    complaint_log(engine, now_ms(x), why, words);
+}
+
+static struct bt_str answered(struct exchange *x, unsigned code)
+{
+    return bt_arena_printf(&x->arena, "it answered %u", code);
+}
+
+static void prefill_is_bad(struct exchange *x, enum fault fault,
+                           struct bt_str why)
+{
+    complain(x, x->attempt.prefill, why, (struct bt_str){0});
+    x->params = (struct bt_str){0};
+    prefill_fails(x, LEG_BAD_ANSWER, fault, 0);
+}
+
+/*
+ * Did the engine die under the request? So it seems, too, when a connection
+ * that looked stale cannot be made anew.
+ */
+static void count_death(struct exchange *x,
+                        const struct bt_http_failure *failure)
+{
+    const bool is_lost =
+        failure->status != BT_ERR_PROTOCOL && failure->status != BT_ERR_NOMEM;
+
+    x->attempt.deaths += (failure->connecting ? x->is_resent : is_lost) ? 1 : 0;
+}
+
+static enum leg_outcome outcome_of(const struct bt_http_failure *failure)
+{
+    if (failure->connecting) {
+        return LEG_REFUSED;
+    }
+    return failure->status == BT_ERR_PROTOCOL ? LEG_BAD_ANSWER : LEG_LOST;
+}
+
+static void keep_retry_after(struct exchange *x,
+                             const struct bt_http_head *head)
+{
+    const struct bt_str value = bt_http_field_get(head, BT_STR("retry-after"));
+
+    x->retry_after =
+        value.len > 0 ? bt_arena_dup(&x->arena, value) : (struct bt_str){0};
+}
+
+static enum blame blame_head(const struct exchange *x, const struct leg *leg,
+                             const struct bt_http_head *head)
+{
+    const struct blame_facts facts = {
+        .role = leg->role,
+        .code = head->code,
+        .engine = leg->engine,
+        .is_coded = blame_is_coded(head),
+        .forces_tool = x->request.forces_tool,
+    };
+
+    return blame_of(&facts);
+}
+
+/* A leg ends the client's part: the machine of that leg has failed, and the
+ * other's leg is closed with the rest. */
+static void leg_ends(struct exchange *x, struct leg *leg)
+{
+    leg_close(leg, LEG_CLIENT_ERROR);
+    if (leg == &x->prefill) {
+        set_prefill(x, P_FAILED);
+    } else {
+        set_decode(x, D_FAILED);
+    }
+}
+
+static void refuse_key(struct exchange *x, struct leg *leg)
+{
+    bt_log_limited(BT_LOG_ERROR, leg->engine->url.normal,
+                   "refuses the key that is configured for it: %u", leg->code);
+    leg_ends(x, leg);
+    refuse(x, FAULT_ENGINE_KEY);
+}
+
+/* An engine's 4xx in words of ours: its own are in the log. */
+static void refuse_for(struct exchange *x, struct leg *leg, unsigned code,
+                       struct bt_str words)
+{
+    complain(x, leg->engine, answered(x, code), words);
+    leg_ends(x, leg);
+    tell_release(x, RELEASE_FAILED, false);
+    exchange_refuse(x, FAULT_ENGINE_REFUSED, code, (struct bt_str){0});
+}
+
+static void refuse_coded(struct exchange *x, struct leg *leg)
+{
+    refuse_for(x, leg, leg->code, BT_STR("(compressed)"));
+}
+
+/*
+ * Passes an engine's 4xx on as it is. Private members are taken out; where its
+ * words tell what is private even so, they stay in the log.
+ */
+static void pass_error(struct exchange *x, struct leg *leg, unsigned code,
+                       struct bt_str fields, struct bt_str body)
+{
+    struct bt_buf text = {0};
+    bool is_error;
+
+    if (!blame_is_public(body) &&
+        filter_text(body, (struct bt_str){0}, &text, &is_error)) {
+        body = bt_buf_str(&text);
+    }
+    if (text.failed || !blame_is_public(body)) {
+        refuse_for(x, leg, code, body);
+    } else {
+        leg_ends(x, leg);
+        tell_release(x, RELEASE_FAILED, false);
+        pass_answer(x, code, fields, body);
+    }
+    bt_buf_fini(&text);
+}
+
+/* A 429: may another engine be asked? Once. */
+static bool busy_elsewhere(struct exchange *x, const struct leg *leg)
+{
+    const bool is_prefill = leg == &x->prefill;
+    bool *const was_busy =
+        is_prefill ? &x->attempt.prefill_was_busy : &x->attempt.decode_was_busy;
+
+    if (*was_busy) {
+        return false;
+    }
+    *was_busy = true;
+    x->failure.cause =
+        is_prefill ? ATTEMPT_PREFILL_FAILED : ATTEMPT_DECODE_FAILED;
+    return next(x, true);
 }
 
 /* An engine's 5xx is another attempt: its words are waited for, shortly. */
@@ -647,62 +1207,332 @@ static bool has_failed(const struct leg *leg)
     return leg_is_open(leg) && leg->code >= 500;
 }
 
-static void wait_for_words(struct exchange *x, const struct leg *leg)
+/* --- P --- */
+
+/* D alone; if it takes the call, the pool's next ones go there at once. */
+static void prefill_tool_choice(struct exchange *x)
 {
-    if (has_failed(leg)) {
-        set_timer(x, WORDS_MS);
+    leg_close(&x->prefill, LEG_CLIENT_ERROR);
+    leg_close(&x->decode, LEG_CANCELLED);
+    x->tries_tools = true;
+    go_alone(x, ROUTE_REASON_TOOL_CHOICE);
+    set_decode(x, D_NONE);
+    begin(x);
+}
+
+static void reserve_answer(struct exchange *x, const struct bt_http_head *head)
+{
+    if (head->framing == BT_HTTP_LENGTH && !is_at_once(x) &&
+        head->content_length <= x->local->config->limits.prefill_answer) {
+        (void)bt_buf_reserve(&x->answer, (size_t)head->content_length);
     }
 }
 
-static void on_prefill(struct exchange *x, const struct exchange_event *event)
+static void prefill_head(struct exchange *x, const struct bt_http_head *head)
+{
+    enum blame blame = blame_head(x, &x->prefill, head);
+    struct bt_buf fields = {0};
+
+    if (blame != BLAME_NOBODY) {
+        keep_retry_after(x, head);
+    }
+    if (blame == BLAME_LIMIT) {
+        if (busy_elsewhere(x, &x->prefill)) {
+            return;
+        }
+        blame = blame_is_coded(head) ? BLAME_CODED : BLAME_CLIENT;
+    }
+    switch (blame) {
+    case BLAME_NOBODY:
+        reserve_answer(x, head);
+        return;
+    case BLAME_TOOLS:
+        prefill_tool_choice(x);
+        return;
+    case BLAME_KEY:
+        refuse_key(x, &x->prefill);
+        return;
+    case BLAME_LOAD:
+        prefill_fails(x, LEG_BUSY, FAULT_ENGINE_BUSY, 503);
+        return;
+    case BLAME_GARBAGE:
+        prefill_is_bad(x, FAULT_PREFILL_BAD, answered(x, head->code));
+        return;
+    case BLAME_ENGINE:
+        set_due(x, DUE_PREFILL, WORDS_MS);
+        return;
+    case BLAME_CODED:
+        refuse_coded(x, &x->prefill);
+        return;
+    case BLAME_LIMIT:
+    case BLAME_CLIENT:
+        /* Kept to be passed on. */
+        headers_write_answer(head, &fields);
+        x->fields = bt_arena_dup(&x->arena, bt_buf_str(&fields));
+        bt_buf_fini(&fields);
+        return;
+    }
+}
+
+static void prefill_failed_words(struct exchange *x)
+{
+    complain(x, x->attempt.prefill, answered(x, x->prefill.code),
+             bt_buf_str(&x->answer));
+    prefill_fails(x, LEG_SERVER_ERROR, FAULT_PREFILL_FAILED, 0);
+}
+
+/* P answered with a handoff, or made it with D itself. */
+static void prefill_good(struct exchange *x,
+                         const struct prefill_answer *answer)
+{
+    x->params_ms = now_ms(x);
+    x->prefill_us = x->prefill.end_us - x->prefill.begun_us;
+    stats_time(x->local->metrics, STAT_PREFILL_TIME, x->prefill_us);
+    pool_local_learn_tokens(local_pool(x->local, x->attempt.pool),
+                            x->request.text_bytes, answer->prompt_tokens);
+    leg_close(&x->prefill, LEG_OK);
+    if (is_baton(x)) {
+        orders_prefilled(x->local->program->orders, x->handoff, x->prefill_us);
+    }
+    x->failure.cause = ATTEMPT_ANSWERED;
+    set_prefill(x, P_ANSWERED);
+}
+
+/* D waits for P's blocks from now on. */
+static void early_is_asked(struct exchange *x)
+{
+    if (x->d == D_EARLY) {
+        set_decode(x, D_ASKED);
+        set_due(x, DUE_DECODE, x->local->config->timeouts.first_byte);
+    }
+    follow(x);
+}
+
+/*
+ * D may have been lost meanwhile. Was a call to it found stale before, then it
+ * died of that one, as one does that refuses the second connection.
+ */
+static void look_after_decode(struct exchange *x)
+{
+    if (!engine_is_usable(x->attempt.decode)) {
+        x->attempt.deaths += x->attempt.decode_is_fresh ? 1 : 0;
+        x->attempt.decode_is_fresh = false;
+    }
+    follow(x);
+}
+
+static void prefill_gave_nothing(struct exchange *x)
+{
+    stats_add(x->local->metrics, STAT_NO_HANDOFF, 1);
+    leg_close(&x->prefill, LEG_OK);
+    tell_release(x, RELEASE_CANCELLED, false);
+    x->params = (struct bt_str){0};
+    set_prefill(x, P_NONE);
+    if (conf_of(x)->handoff.require) {
+        refuse(x, FAULT_NO_HANDOFF);
+        return;
+    }
+    x->attempt.reason = ROUTE_REASON_NO_HANDOFF;
+    x->failure.cause = ATTEMPT_ANSWERED;
+    look_after_decode(x);
+}
+
+static void prefill_is_foreign(struct exchange *x, struct bt_str host)
+{
+    bt_log_limited(BT_LOG_WARN, x->attempt.prefill->url.normal,
+                   "its handoff names the host \"%.*s\"; allow that with "
+                   "handoff_hosts, or let the engine name its own (vLLM: "
+                   "VLLM_NIXL_SIDE_CHANNEL_HOST)",
+                   (int)(host.len < 255 ? host.len : 255), host.ptr);
+    prefill_is_bad(x, FAULT_FOREIGN_HOST,
+                   BT_STR("its handoff names a foreign host"));
+}
+
+static void prefill_end(struct exchange *x)
+{
+    struct prefill_answer answer = {0};
+
+    if (x->prefill.code >= 500) {
+        prefill_failed_words(x);
+        return;
+    }
+    if (x->prefill.code != 200) {
+        pass_error(x, &x->prefill, x->prefill.code, x->fields,
+                   bt_buf_str(&x->answer));
+        return;
+    }
+    if (is_at_once(x)) {
+        prefill_good(x, &answer);
+        early_is_asked(x);
+        return;
+    }
+    switch (prefill_read(x->attempt.prefill, x->handoff_text,
+                         bt_buf_str(&x->answer), &answer)) {
+    case PREFILL_HANDOFF:
+        x->params = answer.params;
+        x->cached = answer.cached;
+        prefill_good(x, &answer);
+        look_after_decode(x);
+        return;
+    case PREFILL_NO_HANDOFF:
+        prefill_gave_nothing(x);
+        return;
+    case PREFILL_BAD:
+        prefill_is_bad(x, FAULT_PREFILL_BAD, answer.why);
+        return;
+    case PREFILL_FOREIGN:
+        prefill_is_foreign(x, answer.foreign);
+        return;
+    }
+}
+
+static void keep_answer(struct exchange *x, struct bt_str bytes)
+{
+    const uint64_t limit = x->local->config->limits.prefill_answer;
+    const bool is_error = x->prefill.code != 200;
+
+    if (!is_error && is_at_once(x)) {
+        return; /* nothing of it is needed */
+    }
+    if (!is_error && limit > 0 && x->answer.len + bytes.len > limit) {
+        prefill_is_bad(
+            x, FAULT_PREFILL_BAD,
+            BT_STR("its answer is longer than limits.prefill_answer"));
+        return;
+    }
+    bt_buf_append(&x->answer, bytes);
+    if (x->answer.failed) {
+        refuse(x, FAULT_OVERLOADED);
+    } else if (is_error && x->answer.len > relay_error_max(x->prefill.code)) {
+        prefill_end(x);
+    }
+}
+
+static void prefill_failed(struct exchange *x,
+                           const struct bt_http_failure *failure)
+{
+    if (failure->stale) {
+        leg_close(&x->prefill, LEG_LOST);
+        leg_close(&x->decode, LEG_CANCELLED);
+        stats_count(x->local->metrics, STAT_RESENDS, LEG_PREFILL);
+        start_prefill(x, true);
+        return;
+    }
+    count_death(x, failure);
+    /* Nothing was sent: nobody failed, there is just no engine to be had. */
+    prefill_fails(x, outcome_of(failure),
+                  failure->connecting ? FAULT_NO_PREFILL : FAULT_PREFILL_FAILED,
+                  0);
+}
+
+static enum fault deadline_fault(const struct exchange *x, enum fault fault)
+{
+    return x->due[DUE_TOTAL] != 0 && now_ms(x) >= x->due[DUE_TOTAL]
+               ? FAULT_TOTAL_TIMEOUT
+               : fault;
+}
+
+static void prefill_due(struct exchange *x)
+{
+    if (has_failed(&x->prefill)) {
+        prefill_end(x);
+    } else {
+        refuse(x, deadline_fault(x, FAULT_PREFILL_TIMEOUT));
+    }
+}
+
+static void on_prefill(struct exchange *x, const struct leg_event *event)
 {
     switch (event->kind) {
-    case XE_HEAD:
-        attempt_prefill_head(x, event->head);
-        wait_for_words(x, &x->prefill);
+    case LEG_SENT:
         return;
-    case XE_BODY:
+    case LEG_HEAD:
+        prefill_head(x, event->head);
+        return;
+    case LEG_BODY:
         keep_answer(x, event->bytes);
         return;
-    case XE_END:
-        attempt_prefill_end(x);
+    case LEG_END:
+        prefill_end(x);
         return;
-    case XE_FAILED:
+    case LEG_FAILED:
         if (has_failed(&x->prefill)) {
-            attempt_prefill_end(x);
-            return;
+            prefill_end(x);
+        } else {
+            prefill_failed(x, event->failure);
         }
-        attempt_prefill_failed(x, event->failure);
-        return;
-    case XE_CLIENT_GONE:
-        client_gone(x);
-        return;
-    case XE_DEADLINE:
-        if (has_failed(&x->prefill)) {
-            attempt_prefill_end(x);
-            return;
-        }
-        exchange_refuse(x, deadline_fault(x, FAULT_PREFILL_TIMEOUT), 0,
-                        (struct bt_str){0});
-        return;
-    case XE_NEWS:
-        (void)take_news(x, event->news);
-        return;
-    case XE_START:
-    case XE_ADMIT:
-    case XE_SENT:
-    case XE_ROOM:
         return;
     }
 }
 
-/* --- DECODE --- */
+/* D answers the client already: whatever P says now changes nothing for it. */
+static void on_late_prefill(struct exchange *x, const struct leg_event *event)
+{
+    const struct prefill_answer nothing = {0};
+
+    if (event->kind == LEG_END && x->prefill.code == 200) {
+        prefill_good(x, &nothing);
+        follow(x);
+    } else if (event->kind == LEG_END || event->kind == LEG_FAILED) {
+        prefill_fails(x, LEG_LOST, FAULT_PREFILL_FAILED, 0);
+    }
+}
+
+/* The client is gone: P may give a handoff that must be given back. */
+static void harvest_end(struct exchange *x)
+{
+    struct prefill_answer answer = {0};
+    const bool is_found =
+        x->prefill.code == 200 &&
+        prefill_read(x->attempt.prefill, x->handoff_text,
+                     bt_buf_str(&x->answer), &answer) == PREFILL_HANDOFF;
+
+    leg_close(&x->prefill, x->prefill.code == 200 ? LEG_OK : LEG_CANCELLED);
+    if (is_found) {
+        x->params = answer.params;
+        x->params_ms = now_ms(x);
+    }
+    set_prefill(x, is_found ? P_ANSWERED : P_FAILED);
+    follow(x);
+}
+
+static void harvest_fails(struct exchange *x)
+{
+    prefill_fails(x, late_outcome(x), x->fault, 0);
+}
+
+static void on_harvest(struct exchange *x, const struct leg_event *event)
+{
+    const uint64_t limit = x->local->config->limits.prefill_answer;
+
+    switch (event->kind) {
+    case LEG_BODY:
+        if (limit > 0 && x->answer.len + event->bytes.len > limit) {
+            harvest_fails(x);
+        } else {
+            bt_buf_append(&x->answer, event->bytes);
+        }
+        return;
+    case LEG_END:
+        harvest_end(x);
+        return;
+    case LEG_FAILED:
+        harvest_fails(x);
+        return;
+    case LEG_SENT:
+    case LEG_HEAD:
+        return;
+    }
+}
+
+/* --- D --- */
 
 /* D took the forced tool call that P refused: the pool's P is not asked such
  * for a while. */
 static void learn_tools(struct exchange *x)
 {
-    struct pool *const pool = &x->local->program->registry->pools[x->pool->id];
+    struct pool *const pool =
+        &x->local->program->registry->pools[x->attempt.pool->id];
 
     if (x->tries_tools && x->code < 400) {
         atomic_store(&pool->tool_choice_until_ms, now_ms(x) + TOOL_CHOICE_MS);
@@ -714,46 +1544,191 @@ static void first_answer(struct exchange *x)
     learn_tools(x);
     x->ttft_us = bt_clock_us() - x->start_us;
     stats_time(x->local->metrics, STAT_TTFT, x->ttft_us);
-    if (exchange_is_baton(x) && x->handoff.lo != 0) {
+    if (is_baton(x) && x->handoff.lo != 0) {
         orders_first_token(x->local->program->orders, x->handoff, x->ttft_us);
     }
 }
 
-static void stream_break(struct exchange *x, enum fault fault, unsigned status)
-{
-    x->fault = fault;
-    x->code = x->relay.code;
-    relay_break(&x->relay, fault, status);
-    if (!x->is_concluded) { /* the client may leave while it is written to */
-        exchange_settle(x);
-    }
-}
-
 /* What D answered is no whole JSON, or tells what is private. */
-static void decode_bad(struct exchange *x)
+static void decode_is_bad(struct exchange *x)
 {
     const bool is_error = x->relay.error.len > 0;
+    const bool was_committed = x->relay.committed;
     const struct bt_str why =
         is_error ? BT_STR("its answer is an error that is not passed on")
         : x->relay.is_sse ? BT_STR("its events are not what a client may have")
                           : BT_STR("its answer is not one whole JSON object");
 
-    complaint_log(x->decode_engine, now_ms(x), why, x->relay.error);
-    if (!x->relay.committed) {
-        x->why = why;
-        /* Without framing this is how a death looks. */
-        x->deaths += x->relay.ends_by_close ? 1 : 0;
-        attempt_decode_bad(x, FAULT_DECODE_BAD, 0, LEG_BAD_ANSWER);
+    complain(x, x->attempt.decode, why, x->relay.error);
+    /* Without framing this is how a death looks. */
+    x->attempt.deaths += !was_committed && x->relay.ends_by_close ? 1 : 0;
+    decode_fails(x, LEG_BAD_ANSWER,
+                 was_committed && is_error ? FAULT_DECODE_FAILED
+                                           : FAULT_DECODE_BAD,
+                 was_committed ? x->relay.error_code : 0);
+}
+
+static void decode_is_unusable(struct exchange *x, struct bt_str why)
+{
+    complain(x, x->attempt.decode, why, (struct bt_str){0});
+    decode_fails(x, LEG_BAD_ANSWER, FAULT_DECODE_BAD, 0);
+}
+
+/* A 4xx of D: the client's fault, or P's. */
+static void decode_refuses(struct exchange *x, unsigned code,
+                           struct bt_str fields, struct bt_str body)
+{
+    if (x->params.len == 0 || !blame_refuses_params(code, body)) {
+        pass_error(x, &x->decode, code, fields, body);
         return;
     }
-    leg_close(&x->decode, LEG_BAD_ANSWER);
-    stream_break(x, is_error ? FAULT_DECODE_FAILED : FAULT_DECODE_BAD,
-                 x->relay.error_code);
+    complain(x, x->attempt.decode,
+             BT_STR("it refused the parameters of a prefill engine"), body);
+    leg_close(&x->decode, LEG_CLIENT_ERROR);
+    set_decode(x, D_FAILED);
+    prefill_is_bad(x, FAULT_PREFILL_BAD,
+                   BT_STR("the decode engine refused its kv_transfer_params"));
+}
+
+/* The body of D's 4xx or 5xx is there, or as much of it as is wanted. */
+static void decode_refused(struct exchange *x)
+{
+    const unsigned code = x->relay.code;
+    const struct bt_str body = bt_buf_str(&x->relay.held);
+
+    if (code < 500) {
+        decode_refuses(x, code, bt_buf_str(&x->relay.fields), body);
+        return;
+    }
+    complain(x, x->attempt.decode, answered(x, code), body);
+    decode_fails(x, LEG_SERVER_ERROR, FAULT_DECODE_FAILED, 0);
+}
+
+/* D's first event is an error object: as an answer of its code would be. */
+static void decode_error(struct exchange *x)
+{
+    const unsigned code = x->relay.error_code;
+    const struct blame_facts facts = {
+        .role = LEG_DECODE,
+        .code = code < 400 ? 500 : code,
+        .engine = x->attempt.decode,
+    };
+    const enum blame blame = blame_of(&facts);
+
+    if (blame == BLAME_KEY) {
+        x->decode.code = code;
+        refuse_key(x, &x->decode);
+    } else if (blame == BLAME_LOAD) {
+        decode_fails(x, LEG_BUSY, FAULT_ENGINE_BUSY, code);
+    } else if (blame == BLAME_ENGINE) {
+        complain(x, x->attempt.decode, BT_STR("its first event is an error"),
+                 x->relay.error);
+        decode_fails(x, LEG_SERVER_ERROR, FAULT_DECODE_FAILED, code);
+    } else if (blame != BLAME_LIMIT || !busy_elsewhere(x, &x->decode)) {
+        /* The client's own mistake, told late, or the only engine is full. */
+        decode_refuses(x, code, BT_STR("Content-Type: application/json\r\n"),
+                       x->relay.error);
+    }
+}
+
+static void decode_relays(struct exchange *x, const struct bt_http_head *head)
+{
+    const struct bt_str type = bt_http_field_get(head, BT_STR("content-type"));
+    const bool is_sse =
+        head->code == 200 && headers_type_is(type, BT_STR("text/event-stream"));
+
+    relay_begin(&x->relay, head->code, is_sse, x->cached);
+    if (head->framing == BT_HTTP_UNTIL_CLOSE) {
+        relay_expect_marker(&x->relay);
+    }
+    headers_write_answer(head, &x->relay.fields);
+    write_fields(x, &x->relay.fields);
+    if (is_sse) {
+        bt_buf_append(&x->relay.fields, BT_STR("X-Accel-Buffering: no\r\n"));
+    }
+    if (x->relay.fields.failed) {
+        refuse(x, FAULT_OVERLOADED);
+    } else if (head->code >= 500) {
+        set_due(x, DUE_DECODE, WORDS_MS);
+    }
+}
+
+static void decode_head(struct exchange *x, const struct bt_http_head *head)
+{
+    enum blame blame = blame_head(x, &x->decode, head);
+
+    if (head->code >= 400) {
+        keep_retry_after(x, head);
+    }
+    if (blame == BLAME_LIMIT) {
+        if (busy_elsewhere(x, &x->decode)) {
+            return;
+        }
+        blame = blame_is_coded(head) ? BLAME_CODED : BLAME_CLIENT;
+    }
+    switch (blame) {
+    case BLAME_KEY:
+        refuse_key(x, &x->decode);
+        return;
+    case BLAME_LOAD:
+        decode_fails(x, LEG_BUSY, FAULT_ENGINE_BUSY, 503);
+        return;
+    case BLAME_GARBAGE:
+        decode_is_unusable(x, head->code < 300
+                                  ? BT_STR("its answer is compressed")
+                                  : answered(x, head->code));
+        return;
+    case BLAME_CODED:
+        refuse_coded(x, &x->decode);
+        return;
+    case BLAME_NOBODY:
+    case BLAME_CLIENT:
+    case BLAME_TOOLS:
+    case BLAME_LIMIT:
+    case BLAME_ENGINE:
+        decode_relays(x, head);
+        return;
+    }
+}
+
+/* Of a stream. Behind its end marker there is nothing to wait for but the end
+ * of the answer. */
+static void await_more(struct exchange *x)
+{
+    if (x->relay.has_marker) {
+        set_due(x, DUE_DECODE, END_MS);
+    } else if (x->local->config->timeouts.idle > 0) {
+        /* Only ever later than before: the timer need not be set. */
+        x->due[DUE_DECODE] = now_ms(x) + x->local->config->timeouts.idle;
+    }
+}
+
+static bool bodies_are_sent(const struct exchange *x)
+{
+    return leg_is_sent(&x->decode) &&
+           (!leg_is_open(&x->prefill) || leg_is_sent(&x->prefill));
+}
+
+static void commit(struct exchange *x)
+{
+    x->code = x->relay.code;
+    first_answer(x);
+    set_client(x, C_COMMITTED);
+    set_decode(x, D_FIRST);
+    set_due(x, DUE_DECODE, x->local->config->timeouts.idle);
+    await_more(x);
+    follow(x);
+    if (bodies_are_sent(x)) {
+        drop_body(x);
+    }
 }
 
 /* What a relay step means; true when the exchange goes on. */
 static bool take_result(struct exchange *x, enum relay_result result)
 {
+    if (x->relay.committed && x->client == C_WAITING) {
+        commit(x); /* by what came before, in the same bytes */
+    }
     switch (result) {
     case RELAY_GO:
         return true;
@@ -761,62 +1736,46 @@ static bool take_result(struct exchange *x, enum relay_result result)
         leg_pause(&x->decode);
         return true;
     case RELAY_FIRST_ERROR:
-        attempt_decode_error(x);
+        decode_error(x);
         return false;
     case RELAY_NO_MEMORY:
-        if (!x->relay.committed) {
-            exchange_refuse(x, FAULT_OVERLOADED, 0, (struct bt_str){0});
+        if (x->relay.committed) {
+            break_off(x, FAULT_OVERLOADED, 0);
         } else {
-            stream_break(x, FAULT_OVERLOADED, 0);
+            refuse(x, FAULT_OVERLOADED);
         }
         return false;
     case RELAY_CUT:
-        if (!x->relay.committed) {
-            attempt_decode_lost(x);
-            return false;
+        if (x->relay.committed) {
+            decode_fails(x, LEG_LOST, FAULT_STREAM_LOST, 0);
+        } else {
+            decode_is_lost(x);
         }
-        leg_close(&x->decode, LEG_LOST);
-        stream_break(x, FAULT_STREAM_LOST, 0);
         return false;
     case RELAY_ERROR:
-        attempt_decode_refused(x);
+        decode_refused(x);
         return false;
     case RELAY_BAD:
-        decode_bad(x);
+        decode_is_bad(x);
         return false;
     }
     return true;
-}
-
-/* Of a stream. Behind its end marker there is nothing to wait for but the end
- * of the answer. */
-static void await_more(struct exchange *x)
-{
-    set_timer(x,
-              x->relay.has_marker ? END_MS : x->local->config->timeouts.idle);
 }
 
 static void decode_body(struct exchange *x, struct bt_str bytes)
 {
     const enum relay_result result = relay_body(&x->relay, bytes);
 
-    if (x->sink == NULL || !take_result(x, result)) {
+    if (x->sink == NULL || (result != RELAY_GO && !take_result(x, result))) {
         return; /* the client left while it was written to */
     }
-    if (!x->relay.committed) {
-        if (!has_failed(&x->decode)) {
-            set_timer(x, x->local->config->timeouts.idle);
-        }
-        return;
+    if (x->d == D_FIRST) {
+        await_more(x);
+    } else if (x->relay.committed) {
+        commit(x);
+    } else if (x->d == D_ASKED && !has_failed(&x->decode)) {
+        set_due(x, DUE_DECODE, x->local->config->timeouts.idle);
     }
-    x->code = x->relay.code;
-    first_answer(x);
-    exchange_release(x, RELEASE_PULLED, false);
-    if (leg_is_sent(&x->decode)) {
-        drop_body(x);
-    }
-    exchange_enter(x, XS_STREAM);
-    await_more(x);
 }
 
 static void decode_whole(struct exchange *x)
@@ -824,7 +1783,7 @@ static void decode_whole(struct exchange *x)
     const bool was_committed = x->relay.committed;
     const enum relay_result result = relay_end(&x->relay);
 
-    if (x->is_concluded) {
+    if (x->client == C_OVER) {
         return; /* the client left while it was written to */
     }
     if (result != RELAY_GO) {
@@ -836,63 +1795,66 @@ static void decode_whole(struct exchange *x)
         first_answer(x);
     }
     leg_close(&x->decode, x->code < 400 ? LEG_OK : LEG_CLIENT_ERROR);
-    exchange_settle(x);
+    set_decode(x, D_DONE);
+    end_client(x);
 }
 
-static void on_decode(struct exchange *x, const struct exchange_event *event)
+static void decode_failed(struct exchange *x,
+                          const struct bt_http_failure *failure)
+{
+    const bool is_anew = x->params.len > 0 &&
+                         (is_at_once(x) || is_spent(x) || !handoff_is_good(x));
+
+    if (!failure->stale) {
+        count_death(x, failure);
+        decode_fails(
+            x, outcome_of(failure),
+            failure->connecting ? FAULT_NO_DECODE : FAULT_DECODE_FAILED, 0);
+        return;
+    }
+    leg_close(&x->decode, LEG_LOST);
+    stats_count(x->local->metrics, STAT_RESENDS, LEG_DECODE);
+    x->attempt.decode_is_fresh = true;
+    if (is_anew) {
+        leg_close(&x->prefill, LEG_CANCELLED);
+        start_prefill(x, false);
+    } else {
+        start_decode(x, true);
+    }
+}
+
+static void decode_due(struct exchange *x)
+{
+    if (has_failed(&x->decode)) {
+        decode_refused(x);
+    } else {
+        refuse(x, deadline_fault(x, FAULT_DECODE_TIMEOUT));
+    }
+}
+
+/* Before its answer is the client's. */
+static void on_decode(struct exchange *x, const struct leg_event *event)
 {
     switch (event->kind) {
-    case XE_HEAD:
-        attempt_decode_head(x, event->head);
-        wait_for_words(x, &x->decode);
+    case LEG_SENT:
         return;
-    case XE_BODY:
+    case LEG_HEAD:
+        decode_head(x, event->head);
+        return;
+    case LEG_BODY:
         decode_body(x, event->bytes);
         return;
-    case XE_END:
+    case LEG_END:
         decode_whole(x);
         return;
-    case XE_FAILED:
+    case LEG_FAILED:
         if (has_failed(&x->decode)) {
-            attempt_decode_refused(x);
-            return;
+            decode_refused(x);
+        } else {
+            decode_failed(x, event->failure);
         }
-        attempt_decode_failed(x, event->failure);
-        return;
-    case XE_CLIENT_GONE:
-        client_gone(x);
-        return;
-    case XE_DEADLINE:
-        if (has_failed(&x->decode)) {
-            attempt_decode_refused(x);
-            return;
-        }
-        exchange_refuse(x, deadline_fault(x, FAULT_DECODE_TIMEOUT), 0,
-                        (struct bt_str){0});
-        return;
-    case XE_NEWS:
-        if (take_news(x, event->news)) {
-            attempt_decode_lost(x);
-        }
-        return;
-    case XE_START:
-    case XE_ADMIT:
-    case XE_SENT:
-    case XE_ROOM:
         return;
     }
-}
-
-/* --- STREAM --- */
-
-static void stream_body(struct exchange *x, struct bt_str bytes)
-{
-    const enum relay_result result = relay_body(&x->relay, bytes);
-
-    if (x->sink == NULL || (result != RELAY_GO && !take_result(x, result))) {
-        return;
-    }
-    await_more(x);
 }
 
 /*
@@ -905,190 +1867,299 @@ static void end_at_marker(struct exchange *x)
     decode_whole(x);
 }
 
-static void stream_deadline(struct exchange *x)
+static void stream_due(struct exchange *x, enum fault fault)
 {
-    const enum fault fault = deadline_fault(x, FAULT_STREAM_STALLED);
-
     if (fault == FAULT_STREAM_STALLED && x->decode.is_paused) {
         /* The client is the slow one; its own deadline watches it. */
-        set_timer(x, x->local->config->timeouts.idle);
-        return;
-    }
-    if (x->relay.has_marker) {
+        set_due(x, DUE_DECODE, x->local->config->timeouts.idle);
+    } else if (x->relay.has_marker) {
         end_at_marker(x);
-        return;
+    } else {
+        break_off(x, fault, 0);
     }
-    stream_break(x, fault, 0);
 }
 
-static void on_stream(struct exchange *x, const struct exchange_event *event)
+static void on_stream(struct exchange *x, const struct leg_event *event)
 {
     switch (event->kind) {
-    case XE_BODY:
-        stream_body(x, event->bytes);
+    case LEG_BODY:
+        decode_body(x, event->bytes);
         return;
-    case XE_END:
+    case LEG_END:
         decode_whole(x);
         return;
-    case XE_FAILED:
+    case LEG_FAILED:
         if (x->relay.has_marker) {
             end_at_marker(x);
-            return;
+        } else {
+            decode_fails(x, LEG_LOST, FAULT_STREAM_LOST, 0);
         }
-        leg_close(&x->decode, LEG_LOST);
-        stream_break(x, FAULT_STREAM_LOST, 0);
         return;
-    case XE_ROOM:
-        leg_resume(&x->decode);
-        set_timer(x, x->local->config->timeouts.idle);
-        return;
-    case XE_CLIENT_GONE:
-        client_gone(x);
-        return;
-    case XE_DEADLINE:
-        stream_deadline(x);
-        return;
-    case XE_NEWS:
-        (void)take_news(x, event->news);
-        return;
-    case XE_START:
-    case XE_ADMIT:
-    case XE_SENT:
-    case XE_HEAD:
+    case LEG_SENT:
+    case LEG_HEAD:
         return;
     }
 }
 
-/* --- after the client --- */
-
-static void harvest_end(struct exchange *x)
-{
-    struct prefill_answer answer = {0};
-    const bool is_found =
-        x->prefill.code == 200 &&
-        prefill_read(x->prefill_engine, x->handoff_text, bt_buf_str(&x->answer),
-                     &answer) == PREFILL_HANDOFF;
-
-    leg_close(&x->prefill, x->prefill.code == 200 ? LEG_OK : LEG_CANCELLED);
-    if (is_found) {
-        x->params = answer.params;
-        x->params_ms = now_ms(x);
-    }
-    if (!attempt_release(x)) {
-        finish(x);
-    }
-}
-
-static void harvest_body(struct exchange *x, struct bt_str bytes)
-{
-    const uint64_t limit = x->local->config->limits.prefill_answer;
-
-    if (limit > 0 && x->answer.len + bytes.len > limit) {
-        finish(x);
-        return;
-    }
-    bt_buf_append(&x->answer, bytes);
-}
-
-static void on_harvest(struct exchange *x, const struct exchange_event *event)
-{
-    switch (event->kind) {
-    case XE_BODY:
-        harvest_body(x, event->bytes);
-        return;
-    case XE_END:
-        harvest_end(x);
-        return;
-    case XE_FAILED:
-    case XE_DEADLINE:
-        finish(x);
-        return;
-    case XE_START:
-    case XE_ADMIT:
-    case XE_SENT:
-    case XE_HEAD:
-    case XE_ROOM:
-    case XE_CLIENT_GONE:
-    case XE_NEWS:
-        return;
-    }
-}
-
-static void linger_over(struct exchange *x, enum leg_outcome outcome)
+/* The client is gone, and D knows of a handoff. */
+static void linger_ends(struct exchange *x, enum leg_outcome outcome)
 {
     leg_close(&x->decode, outcome);
-    if (!attempt_release(x)) {
+    set_decode(x, outcome == LEG_OK ? D_DONE : D_FAILED);
+    follow(x);
+}
+
+static void on_linger(struct exchange *x, const struct leg_event *event)
+{
+    switch (event->kind) {
+    case LEG_SENT:
+        set_due(x, DUE_DECODE, LINGER_MS);
+        return;
+    case LEG_END:
+        linger_ends(x, LEG_OK);
+        return;
+    case LEG_FAILED:
+        linger_ends(x, LEG_CANCELLED);
+        return;
+    case LEG_HEAD:
+    case LEG_BODY:
+        return;
+    }
+}
+
+/* --- which machine it belongs to --- */
+
+static void on_release(struct exchange *x, const struct leg_event *event)
+{
+    if (event->kind == LEG_END || event->kind == LEG_FAILED) {
         finish(x);
     }
 }
 
-static void on_linger(struct exchange *x, const struct exchange_event *event)
+static void on_leg(void *owner, const struct leg_event *event)
 {
-    switch (event->kind) {
-    case XE_SENT:
-        set_timer(x, LINGER_MS);
-        return;
-    case XE_END:
-        linger_over(x, LEG_OK);
-        return;
-    case XE_FAILED:
-    case XE_DEADLINE:
-        linger_over(x, LEG_CANCELLED);
-        return;
-    case XE_START:
-    case XE_ADMIT:
-    case XE_HEAD:
-    case XE_BODY:
-    case XE_ROOM:
-    case XE_CLIENT_GONE:
-    case XE_NEWS:
-        return;
-    }
-}
+    struct exchange *const x = owner;
 
-static void on_release(struct exchange *x, const struct exchange_event *event)
-{
-    switch (event->kind) {
-    case XE_END:
-    case XE_FAILED:
-    case XE_DEADLINE:
-        finish(x);
-        return;
-    case XE_START:
-    case XE_ADMIT:
-    case XE_SENT:
-    case XE_HEAD:
-    case XE_BODY:
-    case XE_ROOM:
-    case XE_CLIENT_GONE:
-    case XE_NEWS:
-        return;
-    }
-}
-
-static void on_report(struct exchange *x, const struct exchange_event *event)
-{
-    switch (event->kind) {
-    case XE_NEWS:
-        (void)take_news(x, event->news);
-        if (!x->is_unsent) {
-            finish(x);
+    if (event->leg == &x->decode) {
+        if (x->d == D_FIRST && x->client == C_COMMITTED) {
+            on_stream(x, event);
+        } else if (x->client == C_OVER) {
+            on_linger(x, event);
+        } else {
+            on_decode(x, event);
         }
-        return;
-    case XE_DEADLINE:
+    } else if (event->leg == &x->release) {
+        on_release(x, event);
+    } else if (x->client == C_OVER) {
+        on_harvest(x, event);
+    } else if (x->client == C_COMMITTED) {
+        on_late_prefill(x, event);
+    } else {
+        on_prefill(x, event);
+    }
+}
+
+static void on_prefill_due(struct exchange *x)
+{
+    if (x->client == C_OVER) {
+        harvest_fails(x);
+    } else if (x->client == C_COMMITTED) {
+        prefill_fails(x, LEG_TIMED_OUT, FAULT_PREFILL_TIMEOUT, 0);
+    } else {
+        prefill_due(x);
+    }
+}
+
+static void on_decode_due(struct exchange *x)
+{
+    if (x->client == C_OVER) {
+        linger_ends(x, LEG_CANCELLED);
+    } else if (x->client == C_COMMITTED) {
+        stream_due(x, deadline_fault(x, FAULT_STREAM_STALLED));
+    } else {
+        decode_due(x);
+    }
+}
+
+static void on_own_due(struct exchange *x)
+{
+    if (x->client == C_OVER) {
         finish(x);
+    } else {
+        refuse(x, deadline_fault(x, FAULT_QUEUE_TIMEOUT));
+    }
+}
+
+static void on_total_due(struct exchange *x)
+{
+    if (x->client == C_COMMITTED) {
+        stream_due(x, FAULT_TOTAL_TIMEOUT);
+    } else {
+        refuse(x, FAULT_TOTAL_TIMEOUT);
+    }
+}
+
+static void on_deadline(struct exchange *x)
+{
+    const enum exchange_due due = next_due(x);
+
+    if (due != DUE_COUNT && due != DUE_TOTAL) {
+        x->due[due] = 0;
+    }
+    switch (due) {
+    case DUE_PREFILL:
+        on_prefill_due(x);
         return;
-    case XE_START:
-    case XE_ADMIT:
-    case XE_SENT:
-    case XE_HEAD:
-    case XE_BODY:
-    case XE_END:
-    case XE_FAILED:
-    case XE_ROOM:
-    case XE_CLIENT_GONE:
+    case DUE_DECODE:
+        on_decode_due(x);
+        return;
+    case DUE_OWN:
+        on_own_due(x);
+        return;
+    case DUE_TOTAL:
+        on_total_due(x);
+        return;
+    case DUE_COUNT:
         return;
     }
+}
+
+/* --- news of the control thread --- */
+
+static void keep_report(struct exchange *x, const struct control_news *news)
+{
+    struct control_news *const copy = bt_arena_alloc(&x->arena, sizeof(*copy));
+
+    if (copy != NULL) {
+        *copy = *news;
+        x->pull = copy;
+    }
+}
+
+/* Keeps the report; true when the current D is lost. */
+static bool take_news(struct exchange *x, const struct control_news *news)
+{
+    if (news->handoff.hi != x->handoff.hi ||
+        news->handoff.lo != x->handoff.lo) {
+        return false;
+    }
+    switch (news->kind) {
+    case NEWS_PULLED:
+        x->is_pulled = true;
+        orders_drop(&x->release_order);
+        keep_report(x, news);
+        if (x->p == P_ANSWERED) {
+            set_prefill(x, P_RELEASED);
+        }
+        return false;
+    case NEWS_PULL_FAILED:
+        keep_report(x, news);
+        x->hold_ended = x->hold_ended || news->blames_prefill;
+        return false;
+    case NEWS_D_LOST:
+        if (news->engine != x->attempt.decode) {
+            return false; /* its call had failed before, and another has it */
+        }
+        keep_report(x, news);
+        return !x->is_pulled;
+    case NEWS_HOLD_ENDED:
+        x->hold_ended = true;
+        return false;
+    case NEWS_ROOM:
+    case NEWS_ENGINE_LOST:
+        return false;
+    }
+    return false;
+}
+
+static void on_news(struct exchange *x, const struct control_news *news)
+{
+    const bool is_lost = take_news(x, news);
+
+    if (is_lost && x->client == C_WAITING && x->d == D_ASKED) {
+        decode_is_lost(x);
+    } else if (x->client == C_OVER && !leg_is_open(&x->prefill) &&
+               !leg_is_open(&x->decode) && !leg_is_open(&x->release) &&
+               !x->is_unsent) {
+        finish(x);
+    }
+}
+
+/* --- the client --- */
+
+static void choose_reason(struct exchange *x)
+{
+    const struct pool_conf *const conf = x->attempt.pool->conf;
+    const uint64_t until = atomic_load(&x->attempt.pool->tool_choice_until_ms);
+
+    x->attempt.reason = x->request.reason;
+    if (x->attempt.reason != ROUTE_REASON_PD) {
+        return;
+    }
+    if (!prefill_is_asked(conf->connector) ||
+        x->attempt.pool->prefill_count == 0) {
+        x->attempt.reason = ROUTE_REASON_NO_PREFILL_POOL;
+    } else if (conf->handoff.min_prompt_tokens > 0 &&
+               x->attempt.tokens < (uint64_t)conf->handoff.min_prompt_tokens) {
+        x->attempt.reason = ROUTE_REASON_SHORT;
+    } else if (x->request.forces_tool && now_ms(x) < until) {
+        x->attempt.reason = ROUTE_REASON_TOOL_CHOICE;
+    }
+}
+
+static void read_request(struct exchange *x)
+{
+    const struct config *const config = x->local->config;
+    struct bt_str detail = {0};
+    const enum fault fault =
+        request_read(&x->request, &x->arena, x->request.endpoint,
+                     bt_buf_str(&x->body), &detail);
+
+    x->start_us = bt_clock_us();
+    x->bytes_in = x->body.len;
+    if (config->timeouts.total > 0) {
+        set_due(x, DUE_TOTAL, config->timeouts.total);
+    }
+    if (fault != FAULT_NONE) {
+        exchange_refuse(x, fault, 0, detail);
+        return;
+    }
+    x->attempt.pool =
+        registry_pool(x->local->program->registry, x->request.model);
+    if (x->attempt.pool == NULL) {
+        exchange_refuse(x, FAULT_NO_MODEL, 0, x->request.model);
+        return;
+    }
+    if (request_has_private(&x->request) &&
+        x->attempt.pool->conf->handoff.client_params == CLIENT_PARAMS_REFUSE) {
+        exchange_refuse(x, FAULT_PRIVATE_MEMBER, 0, x->request.private_name);
+        return;
+    }
+    x->attempt.tokens =
+        pool_local_estimate_tokens(local_pool(x->local, x->attempt.pool),
+                                   x->request.text_bytes, x->request.token_ids);
+    pool_local_add_budget(local_pool(x->local, x->attempt.pool),
+                          config->retry.budget_percent);
+    choose_reason(x);
+    set_client(x, C_WAITING);
+    x->failure.cause = ATTEMPT_BEGIN;
+    follow(x);
+}
+
+static enum fault gone_fault(const struct exchange *x)
+{
+    return x->is_stuck ? FAULT_CLIENT_STALLED : FAULT_CLIENT_GONE;
+}
+
+static void client_gone(struct exchange *x)
+{
+    x->sink = NULL;
+    if (x->client == C_OVER) {
+        return;
+    }
+    x->fault = gone_fault(x);
+    x->code = x->relay.committed ? x->relay.code : 499;
+    end_client(x);
 }
 
 /* The rest of the answer is with the kernel, or will never be. */
@@ -1100,11 +2171,12 @@ static void rest_is_out(struct exchange *x, bool is_whole)
         x->fault = gone_fault(x);
         stats_count(x->local->metrics, STAT_FAULTS, x->fault);
     }
-    if (x->state != XS_REPORT) {
+    if (consequence_of(x->p, x->d, x->client) != DO_FINISH ||
+        leg_is_open(&x->release)) {
         return;
     }
     if (lacks_report(x)) {
-        set_timer(x, REPORT_MS);
+        set_due(x, DUE_OWN, REPORT_MS);
     } else {
         finish(x);
     }
@@ -1112,45 +2184,49 @@ static void rest_is_out(struct exchange *x, bool is_whole)
 
 void exchange_on(struct exchange *x, const struct exchange_event *event)
 {
-    if (x->is_unsent &&
-        (event->kind == XE_ROOM || event->kind == XE_CLIENT_GONE)) {
-        rest_is_out(x, event->kind == XE_ROOM);
+    if (x->is_done) {
         return;
     }
-    switch (x->state) {
-    case XS_NEW:
-        on_new(x, event);
+    switch (event->kind) {
+    case XE_START:
+        if (x->client == C_READING) {
+            read_request(x);
+        }
         return;
-    case XS_WAIT:
-        on_wait(x, event);
+    case XE_ROOM:
+    case XE_CLIENT_GONE:
+        if (x->client == C_OVER && x->is_unsent) {
+            rest_is_out(x, event->kind == XE_ROOM);
+        } else if (event->kind == XE_CLIENT_GONE) {
+            client_gone(x);
+        } else if (x->client == C_COMMITTED) {
+            leg_resume(&x->decode);
+            set_due(x, DUE_DECODE, x->local->config->timeouts.idle);
+        }
         return;
-    case XS_PREFILL:
-        on_prefill(x, event);
+    case XE_DEADLINE:
+        on_deadline(x);
         return;
-    case XS_DECODE:
-        on_decode(x, event);
-        return;
-    case XS_STREAM:
-        on_stream(x, event);
-        return;
-    case XS_HARVEST:
-        on_harvest(x, event);
-        return;
-    case XS_LINGER:
-        on_linger(x, event);
-        return;
-    case XS_RELEASE:
-        on_release(x, event);
-        return;
-    case XS_REPORT:
-        on_report(x, event);
-        return;
-    case XS_DONE:
+    case XE_NEWS:
+        on_news(x, event->news);
         return;
     }
 }
 
 /* --- life --- */
+
+static void on_due(struct bt_timer *timer)
+{
+    struct exchange *const x = bt_container_of(timer, struct exchange, timer);
+    const enum exchange_due due = next_due(x);
+    const uint64_t now = now_ms(x);
+
+    x->timer_ms = 0;
+    if (due != DUE_COUNT && x->due[due] <= now) {
+        on_deadline(x);
+    }
+    arm(x);
+}
 
 struct exchange *exchange_find(struct local *local, uint64_t id)
 {
@@ -1160,40 +2236,6 @@ struct exchange *exchange_find(struct local *local, uint64_t id)
         x = x->bucket_next;
     }
     return x;
-}
-
-static void on_leg(void *owner, const struct leg_event *event)
-{
-    static const enum exchange_event_kind KINDS[] = {
-        [LEG_SENT] = XE_SENT, [LEG_HEAD] = XE_HEAD,     [LEG_BODY] = XE_BODY,
-        [LEG_END] = XE_END,   [LEG_FAILED] = XE_FAILED,
-    };
-    const struct exchange_event told = {
-        .kind = KINDS[event->kind],
-        .leg = event->leg,
-        .head = event->head,
-        .bytes = event->bytes,
-        .failure = event->failure,
-    };
-
-    exchange_on(owner, &told);
-}
-
-static bool on_turn(struct admission_wait *wait)
-{
-    struct exchange *const x = bt_container_of(wait, struct exchange, wait);
-    const struct exchange_event event = {.kind = XE_ADMIT};
-
-    exchange_on(x, &event);
-    return x->state == XS_WAIT;
-}
-
-static void on_due(struct bt_timer *timer)
-{
-    struct exchange *const x = bt_container_of(timer, struct exchange, timer);
-    const struct exchange_event event = {.kind = XE_DEADLINE};
-
-    exchange_on(x, &event);
 }
 
 struct exchange *exchange_open(struct local *local, struct sink *sink,
@@ -1207,7 +2249,7 @@ struct exchange *exchange_open(struct local *local, struct sink *sink,
     }
     x->local = local;
     x->sink = sink;
-    x->endpoint = endpoint;
+    x->request.endpoint = endpoint;
     x->id = ++local->next_exchange;
     bt_arena_init(&x->arena);
     bt_timer_init(&x->timer, local->loop, on_due);
@@ -1230,20 +2272,24 @@ void exchange_engine_lost(struct exchange *x, const struct engine *engine)
 {
     static const struct bt_http_failure failure = {
         .status = BT_ERR_RESET, .reason = "the engine is lost"};
-    struct leg *const leg = x->state == XS_PREFILL  ? &x->prefill
-                            : x->state == XS_DECODE ? &x->decode
-                                                    : NULL;
-    const struct exchange_event event = {
-        .kind = XE_FAILED, .leg = leg, .failure = &failure};
+    struct leg *leg = NULL;
 
-    if (leg != NULL && leg_is_open(leg) && leg->engine == engine) {
-        exchange_on(x, &event);
+    if (x->client == C_WAITING && leg_is_open(&x->prefill) &&
+        x->prefill.engine == engine) {
+        leg = &x->prefill;
+    } else if (x->client == C_WAITING && leg_is_open(&x->decode) &&
+               x->decode.engine == engine) {
+        leg = &x->decode;
+    }
+    if (leg != NULL) {
+        on_leg(x, &(struct leg_event){
+                      .kind = LEG_FAILED, .leg = leg, .failure = &failure});
     }
 }
 
 void exchange_abort(struct exchange *x)
 {
-    if (x->state == XS_DONE) {
+    if (x->is_done) {
         return;
     }
     if (x->sink != NULL && x->relay.committed) {
@@ -1253,7 +2299,7 @@ void exchange_abort(struct exchange *x)
     } else if (x->sink != NULL) {
         send_fault(x, FAULT_SHUT_DOWN, 0, (struct bt_str){0});
     }
-    if (x->state != XS_DONE) {
+    if (!x->is_done) {
         finish(x);
     }
 }

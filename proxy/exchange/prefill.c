@@ -17,6 +17,7 @@
 struct connector_row {
     bool has_prefill;
     bool is_stock;
+    bool is_at_once;
     const char *ask; /* NULL: made per handoff, or none */
     bool names_host; /* the last two needed, host and port, must be P's */
     const char *needs[NEEDS_MAX]; /* members that must be there */
@@ -24,26 +25,46 @@ struct connector_row {
 };
 
 static const struct connector_row ROWS[] = {
-    [CONNECTOR_BATON] = {true, false, NULL, false, {"baton"}, 0},
-    [CONNECTOR_NIXL] = {true,
-                        true,
-                        NIXL_ASK,
-                        true,
-                        {"remote_engine_id", "remote_block_ids", "remote_host",
-                         "remote_port"},
-                        30000},
+    [CONNECTOR_BATON] =
+        {
+            .has_prefill = true,
+            .needs = {"baton"},
+        },
+    [CONNECTOR_NIXL] =
+        {
+            .has_prefill = true,
+            .is_stock = true,
+            .ask = NIXL_ASK,
+            .names_host = true,
+            .needs = {"remote_engine_id", "remote_block_ids", "remote_host",
+                      "remote_port"},
+            .lease_ms = 30000,
+        },
     [CONNECTOR_MOONCAKE] =
-        {true, true, NIXL_ASK, true, {"remote_host", "remote_port"}, 480000},
+        {
+            .has_prefill = true,
+            .is_stock = true,
+            .is_at_once = true,
+            .lease_ms = 480000,
+        },
     [CONNECTOR_MOONCAKE_SEQ] =
-        {true, true, NIXL_ASK, true, {"remote_host", "remote_port"}, 480000},
-    [CONNECTOR_TPU] = {true,
-                       true,
-                       NULL,
-                       true,
-                       {"uuid", "remote_block_ids", "remote_host",
-                        "remote_port"},
-                       120000},
-    [CONNECTOR_NONE] = {false, true, NULL, false, {NULL}, 0},
+        {
+            .has_prefill = true,
+            .is_stock = true,
+            .ask = NIXL_ASK,
+            .names_host = true,
+            .needs = {"remote_host", "remote_port"},
+            .lease_ms = 480000,
+        },
+    [CONNECTOR_TPU] =
+        {
+            .has_prefill = true,
+            .is_stock = true,
+            .names_host = true,
+            .needs = {"uuid", "remote_block_ids", "remote_host", "remote_port"},
+            .lease_ms = 120000,
+        },
+    [CONNECTOR_NONE] = {.is_stock = true},
 };
 
 void prefill_handoff_text(struct handoff_id id, char text[33])
@@ -60,6 +81,11 @@ bool prefill_is_asked(int connector)
 bool prefill_is_stock(int connector)
 {
     return ROWS[connector].is_stock;
+}
+
+bool prefill_is_at_once(int connector)
+{
+    return ROWS[connector].is_at_once;
 }
 
 uint64_t prefill_lease_ms(const struct pool_conf *conf)
@@ -79,7 +105,30 @@ struct bt_str prefill_params(int connector, struct bt_arena *arena,
             "\"}}",
             handoff, boot);
     }
+    if (ROWS[connector].is_at_once) {
+        return bt_arena_printf(
+            arena,
+            "{\"do_remote_decode\":true,\"do_remote_prefill\":false,"
+            "\"transfer_id\":\"%s\"}",
+            handoff);
+    }
     return bt_str_of(ROWS[connector].ask);
+}
+
+struct bt_str prefill_decode_params(const struct engine *prefill,
+                                    struct bt_arena *arena, const char *handoff)
+{
+    const char *const id = engine_bootstrap_id(prefill);
+
+    if (id == NULL) {
+        return (struct bt_str){0};
+    }
+    return bt_arena_printf(
+        arena,
+        "{\"do_remote_decode\":false,\"do_remote_prefill\":true,"
+        "\"remote_bootstrap_addr\":\"http://%s\",\"remote_engine_id\":%s,"
+        "\"transfer_id\":\"%s\"}",
+        engine_bootstrap(prefill), id, handoff);
 }
 
 /* 0: it is none. */

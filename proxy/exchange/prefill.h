@@ -30,6 +30,8 @@ void prefill_handoff_text(struct handoff_id id, char text[33]);
 bool prefill_is_asked(int connector);
 /* Is a handoff of this connector one that only its D can free? */
 bool prefill_is_stock(int connector);
+/* Are both legs sent at once? P's answer then brings nothing. */
+bool prefill_is_at_once(int connector);
 
 /* How long P keeps the blocks of a stock handoff. */
 uint64_t prefill_lease_ms(const struct pool_conf *conf);
@@ -37,6 +39,11 @@ uint64_t prefill_lease_ms(const struct pool_conf *conf);
 /* The value of kv_transfer_params for P; empty: none is sent. */
 struct bt_str prefill_params(int connector, struct bt_arena *arena,
                              const char *handoff, uint64_t boot);
+
+/* As it for D beside P, whose engine id is known; empty: it is not. */
+struct bt_str prefill_decode_params(const struct engine *prefill,
+                                    struct bt_arena *arena,
+                                    const char *handoff);
 
 /* Reads P's whole 200 answer. Spans of answer_p point into `answer`. */
 enum prefill_verdict prefill_read(const struct engine *engine,

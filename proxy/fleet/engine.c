@@ -220,8 +220,29 @@ bool engine_is_usable(const struct engine *engine)
         0) {
         return false;
     }
-    return engine->pool->conf->connector != CONNECTOR_BATON ||
-           atomic_load_explicit(&engine->is_linked, memory_order_relaxed);
+    return engine_is_introduced(engine);
+}
+
+bool engine_is_introduced(const struct engine *engine)
+{
+    const int connector = engine->pool->conf->connector;
+
+    if (connector == CONNECTOR_BATON) {
+        return atomic_load_explicit(&engine->is_linked, memory_order_relaxed);
+    }
+    return connector != CONNECTOR_MOONCAKE || engine->role != ENGINE_PREFILL ||
+           engine_bootstrap_id(engine) != NULL;
+}
+
+const char *engine_bootstrap(const struct engine *engine)
+{
+    return engine->conf->bootstrap != NULL ? engine->conf->bootstrap
+                                           : engine->url.authority;
+}
+
+const char *engine_bootstrap_id(const struct engine *engine)
+{
+    return atomic_load_explicit(&engine->bootstrap_id, memory_order_acquire);
 }
 
 static bool any_usable(struct engine *const *engines, size_t count)

@@ -50,6 +50,12 @@ struct engine {
     atomic_ullong complained_ms;     /* the last line of complaint.c; 0: none */
     atomic_uint complaints_left_out; /* since then */
 
+    /*
+     * P of connector mooncake: what its bootstrap server calls it, as JSON
+     * text that lives as long as the program; NULL: not known yet.
+     */
+    _Atomic(const char *) bootstrap_id;
+
     /* Connector baton: written by the control thread. */
     atomic_bool is_linked;      /* all ranks are linked, one engine boot */
     atomic_ullong boot;         /* engine boot; changes with a restart */
@@ -89,6 +95,9 @@ const struct pool *registry_pool(const struct registry *registry,
                                  struct bt_str model);
 
 bool engine_is_usable(const struct engine *engine);
+/* Has it said what must be known to ask it? Its agents, its bootstrap server.
+ */
+bool engine_is_introduced(const struct engine *engine);
 /* Is another engine usable for what this one does? */
 bool engine_has_stand_in(const struct engine *engine);
 /* Where it listens; NULL while its name has no address. Set once. */
@@ -108,6 +117,11 @@ bool engine_owns_host(const struct engine *engine, struct bt_str host,
  * why_p gets a static text.
  */
 bool registry_is_ready(const struct registry *registry, const char **why_p);
+
+/* Where P's bootstrap server listens, host:port. */
+const char *engine_bootstrap(const struct engine *engine);
+/* See bootstrap_id. */
+const char *engine_bootstrap_id(const struct engine *engine);
 
 /* These log the change, once. */
 void engine_mark_failed(struct engine *engine, uint64_t now_ms,

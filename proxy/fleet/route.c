@@ -90,16 +90,10 @@ static bool is_paired(const struct engine *prefill, const struct engine *decode)
                                 memory_order_relaxed);
 }
 
-static bool is_linked(const struct engine *engine)
-{
-    return engine->pool->conf->connector != CONNECTOR_BATON ||
-           atomic_load_explicit(&engine->is_linked, memory_order_relaxed);
-}
-
 /* Failed, but there is something to be tried. */
 static bool may_be_tried(const struct engine *engine)
 {
-    return is_linked(engine) && engine_addrs(engine) != NULL &&
+    return engine_is_introduced(engine) && engine_addrs(engine) != NULL &&
            load_of(&engine->failed_at_ms) != 0;
 }
 

@@ -311,16 +311,16 @@ static void put_stages(struct access_log *log, const struct exchange *x,
         put_number(log, "decode_first_us",
                    span_us(x->decode.begun_us, x->decode.first_us));
     }
-    if (x->pull.handoff.lo != 0) {
-        put_number(log, "pull_wait_us", x->pull.wait_us);
-        put_number(log, "pull_read_us", x->pull.read_us);
-        put_number(log, "pull_proof_us", x->pull.proof_us);
-        put_number(log, "pull_bytes", x->pull.bytes);
-        put_number(log, "pull_blocks", x->pull.blocks);
-        put_number(log, "pull_runs", x->pull.runs);
-        put_text(log, "provider", bt_str_of(x->pull.provider));
-        if (x->pull.reason[0] != '\0') {
-            put_text(log, "pull_failed", bt_str_of(x->pull.reason));
+    if (x->pull != NULL) {
+        put_number(log, "pull_wait_us", x->pull->wait_us);
+        put_number(log, "pull_read_us", x->pull->read_us);
+        put_number(log, "pull_proof_us", x->pull->proof_us);
+        put_number(log, "pull_bytes", x->pull->bytes);
+        put_number(log, "pull_blocks", x->pull->blocks);
+        put_number(log, "pull_runs", x->pull->runs);
+        put_text(log, "provider", bt_str_of(x->pull->provider));
+        if (x->pull->reason[0] != '\0') {
+            put_text(log, "pull_failed", bt_str_of(x->pull->reason));
         }
     }
     put_number(log, "ttft_us", x->ttft_us);
@@ -346,8 +346,9 @@ void access_log_exchange(struct access_log *log, const struct exchange *x,
     put_text(log, "path", path);
     put_text(log, "model", x->request.model);
     put_number(log, "code", x->code);
-    if (x->pool != NULL) {
-        put_text(log, "route", bt_str_of(route_reason_names[x->reason]));
+    if (x->attempt.pool != NULL) {
+        put_text(log, "route",
+                 bt_str_of(route_reason_names[x->attempt.reason]));
     }
     put_engine(log, "prefill",
                x->prefill.number > 0 ? x->prefill.engine : NULL);

@@ -50,7 +50,6 @@ KNOWN = {
     "a circle: agent/src/link/link, agent/src/link/link_core",
     "a circle: proxy/agents/agents, proxy/agents/agents_core, proxy/agents/peers",
     "a circle: proxy/admin/admin, proxy/admin/admin_view",
-    "a circle: proxy/exchange/attempt, proxy/exchange/exchange",
 }
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.M)

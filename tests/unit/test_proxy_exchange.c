@@ -1,8 +1,9 @@
 /*
- * proxy/exchange and proxy/attempt: every state against every event, and the
- * rules of failover, release and commit, with a fake sink, fake legs and a
- * fake control thread. No socket is involved.
+ * proxy/exchange: every place against every event, every cell of the table of
+ * consequences, and the rules of failover, release and commit, with a fake
+ * sink, fake legs and a fake control thread. No socket is involved.
  */
+#include "common/base/log.h"
 #include "proxy/base/quota.h"
 #include "proxy/exchange/exchange.h"
 #include "proxy/worker.h"
@@ -212,32 +213,67 @@ static void fill_all(enum engine_role role)
     }
 }
 
+/* --- where it is --- */
+
+/* The combinations of the machines' states that a request passes. */
+enum place {
+    AT_NEW,
+    AT_WAIT,
+    AT_PREFILL,
+    AT_DECODE,
+    AT_STREAM,
+    AT_HARVEST, /* P leg shut for writing, its answer read for 1 s */
+    AT_LINGER,  /* D leg with a handoff: sent whole, then closed */
+    AT_RELEASE, /* release leg open */
+    AT_REPORT,  /* the pull's report may still come, or the client's end */
+    AT_DONE,
+};
+
+static enum place place_of(const struct exchange *of)
+{
+    if (of->is_done) {
+        return AT_DONE;
+    }
+    switch (of->client) {
+    case C_READING:
+        return AT_NEW;
+    case C_QUEUED:
+        return AT_WAIT;
+    case C_COMMITTED:
+        return AT_STREAM;
+    case C_WAITING:
+        return of->p == P_ASKED ? AT_PREFILL : AT_DECODE;
+    case C_OVER:
+    case C_STATES:
+        break;
+    }
+    return leg_is_open(&of->release)   ? AT_RELEASE
+           : leg_is_open(&of->prefill) ? AT_HARVEST
+           : leg_is_open(&of->decode)  ? AT_LINGER
+                                       : AT_REPORT;
+}
+
 /* --- events --- */
 
-static void on(enum exchange_event_kind kind, struct leg *leg)
+static void on(enum exchange_event_kind kind)
 {
-    const struct bt_http_failure failure = {.status = BT_ERR_RESET};
-    const struct bt_http_head head = {.code = 200, .minor = 1};
     struct control_news news = {.kind = NEWS_PULLED, .handoff = x->handoff};
-    const struct exchange_event event = {
-        .kind = kind,
-        .leg = leg,
-        .head = &head,
-        .bytes = BT_STR("data: {\"a\":1}\n\n"),
-        .failure = &failure,
-        .news = &news,
-    };
 
-    exchange_on(x, &event);
+    exchange_on(x, &(struct exchange_event){.kind = kind, .news = &news});
 }
 
 static void on_news(enum news_kind kind)
 {
     const struct control_news news = {
-        .kind = kind, .handoff = x->handoff, .engine = x->decode_engine};
-    const struct exchange_event event = {.kind = XE_NEWS, .news = &news};
+        .kind = kind, .handoff = x->handoff, .engine = x->attempt.decode};
 
-    exchange_on(x, &event);
+    exchange_on(x, &(struct exchange_event){.kind = XE_NEWS, .news = &news});
+}
+
+static void on_leg(struct leg *leg, struct leg_event event)
+{
+    event.leg = leg;
+    leg->on_event(leg->owner, &event);
 }
 
 static void on_head(struct leg *leg, unsigned code, const char *type)
@@ -247,42 +283,35 @@ static void on_head(struct leg *leg, unsigned code, const char *type)
         {BT_STR("Retry-After"), BT_STR("7")}};
     const struct bt_http_head head = {
         .code = code, .minor = 1, .fields = fields, .field_count = 2};
-    const struct exchange_event event = {
-        .kind = XE_HEAD, .leg = leg, .head = &head};
 
     leg->code = code;
-    exchange_on(x, &event);
+    on_leg(leg, (struct leg_event){.kind = LEG_HEAD, .head = &head});
 }
 
 static void on_body(struct leg *leg, const char *text)
 {
-    const struct exchange_event event = {
-        .kind = XE_BODY, .leg = leg, .bytes = bt_str_of(text)};
-
-    exchange_on(x, &event);
+    on_leg(leg, (struct leg_event){.kind = LEG_BODY, .bytes = bt_str_of(text)});
 }
 
 static void on_sent(struct leg *leg)
 {
     leg->is_sent = true;
     leg->sent_ms = bt_loop_now_ms(worker->local.loop);
-    on(XE_SENT, leg);
+    on_leg(leg, (struct leg_event){.kind = LEG_SENT});
 }
 
 static void on_end(struct leg *leg)
 {
     leg->is_whole = true;
-    on(XE_END, leg);
+    on_leg(leg, (struct leg_event){.kind = LEG_END});
 }
 
 static void on_failed(struct leg *leg, bool is_stale, bool is_connecting)
 {
     const struct bt_http_failure failure = {
         .status = BT_ERR_RESET, .connecting = is_connecting, .stale = is_stale};
-    const struct exchange_event event = {
-        .kind = XE_FAILED, .leg = leg, .failure = &failure};
 
-    exchange_on(x, &event);
+    on_leg(leg, (struct leg_event){.kind = LEG_FAILED, .failure = &failure});
 }
 
 /* --- the way to each state --- */
@@ -302,7 +331,7 @@ static void open_with(const char *body)
 static void start_with(const char *body)
 {
     open_with(body);
-    on(XE_START, NULL);
+    on(XE_START);
 }
 
 static void start(void)
@@ -321,7 +350,7 @@ static struct exchange *start_another(struct fake_sink *sink)
     x->target = BT_STR("/v1/completions");
     ck_assert_int_eq(exchange_take_body(x, BT_STR("{\"prompt\":\"x\"}")),
                      FAULT_NONE);
-    on(XE_START, NULL);
+    on(XE_START);
     return older;
 }
 
@@ -349,7 +378,7 @@ static void reach_decode(void)
 {
     start();
     answer_prefill(PARAMS);
-    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_int_eq(place_of(x), AT_DECODE);
 }
 
 static void reach_stream(void)
@@ -358,15 +387,15 @@ static void reach_stream(void)
     on_sent(&x->decode);
     on_head(&x->decode, 200, "text/event-stream");
     on_body(&x->decode, "data: {\"t\":1}\n\n");
-    ck_assert_int_eq(x->state, XS_STREAM);
+    ck_assert_int_eq(place_of(x), AT_STREAM);
 }
 
 static void reach_harvest(void)
 {
     start();
     on_sent(&x->prefill);
-    on(XE_CLIENT_GONE, NULL);
-    ck_assert_int_eq(x->state, XS_HARVEST);
+    on(XE_CLIENT_GONE);
+    ck_assert_int_eq(place_of(x), AT_HARVEST);
 }
 
 /* As a worker whose access log is written; the fd lives as long as we do. */
@@ -398,60 +427,60 @@ static void reach_report(void)
     on_head(&x->decode, 200, "application/json");
     on_body(&x->decode, "{}");
     on_end(&x->decode);
-    ck_assert_int_eq(x->state, XS_REPORT);
+    ck_assert_int_eq(place_of(x), AT_REPORT);
 }
 
-static void reach(enum exchange_state state)
+static void reach(enum place state)
 {
     switch (state) {
-    case XS_NEW:
+    case AT_NEW:
         open_with("{\"prompt\":\"x\"}");
         return;
-    case XS_WAIT:
+    case AT_WAIT:
         for (int i = 0; i < PER_SIDE; i++) {
             prefill_confs[i].max_in_flight = 1;
             atomic_store(&program.registry->engines[i].in_flight, 1);
         }
         start();
         return;
-    case XS_PREFILL:
+    case AT_PREFILL:
         start();
         return;
-    case XS_DECODE:
+    case AT_DECODE:
         reach_decode();
         return;
-    case XS_STREAM:
+    case AT_STREAM:
         reach_stream();
         return;
-    case XS_HARVEST:
+    case AT_HARVEST:
         reach_harvest();
         return;
-    case XS_LINGER:
+    case AT_LINGER:
         reach_decode();
-        on(XE_CLIENT_GONE, NULL);
+        on(XE_CLIENT_GONE);
         return;
-    case XS_RELEASE:
+    case AT_RELEASE:
         reach_harvest();
         on_head(&x->prefill, 200, "application/json");
         on_body(&x->prefill, "{\"kv_transfer_params\":" PARAMS "}");
         on_end(&x->prefill);
         return;
-    case XS_REPORT:
+    case AT_REPORT:
         reach_report();
         return;
-    case XS_DONE:
+    case AT_DONE:
         open_with("{}");
-        on(XE_CLIENT_GONE, NULL);
+        on(XE_CLIENT_GONE);
         return;
     }
 }
 
-static struct leg *leg_of(enum exchange_state state)
+static struct leg *leg_of(enum place state)
 {
-    if (state == XS_PREFILL || state == XS_HARVEST) {
+    if (state == AT_PREFILL || state == AT_HARVEST) {
         return &x->prefill;
     }
-    return state == XS_RELEASE ? &x->release : &x->decode;
+    return state == AT_RELEASE ? &x->release : &x->decode;
 }
 
 /* No leg is open and nothing is counted. */
@@ -481,64 +510,529 @@ static void check_invariants(void)
     if (fake_sink_verdicts(&fake) == 1) {
         ck_assert_ptr_null(x->sink);
     }
-    if (x->state == XS_DONE) {
+    if (place_of(x) == AT_DONE) {
         check_over();
     }
 }
 
-static void try_event(enum exchange_state state, enum exchange_event_kind kind)
+/* --- every event at every place --- */
+
+enum hit {
+    HIT_START,
+    HIT_ROOM,
+    HIT_GONE,
+    HIT_DEADLINE,
+    HIT_NEWS,
+    HIT_TURN,
+    HIT_SENT,
+    HIT_HEAD,
+    HIT_BODY,
+    HIT_END,
+    HIT_FAILED,
+    HIT_COUNT
+};
+
+static void hit(enum hit what, struct leg *leg)
 {
+    switch (what) {
+    case HIT_START:
+    case HIT_ROOM:
+    case HIT_GONE:
+    case HIT_DEADLINE:
+    case HIT_NEWS:
+        on((enum exchange_event_kind)what);
+        return;
+    case HIT_TURN:
+        admission_look(&worker->local.admission);
+        return;
+    case HIT_SENT:
+        on_sent(leg);
+        return;
+    case HIT_HEAD:
+        on_head(leg, 200, "text/event-stream");
+        return;
+    case HIT_BODY:
+        on_body(leg, "data: {\"a\":1}\n\n");
+        return;
+    case HIT_END:
+        on_end(leg);
+        return;
+    case HIT_FAILED:
+        on_failed(leg, false, false);
+        return;
+    case HIT_COUNT:
+        return;
+    }
+}
+
+static void try_event(enum place place, enum hit what)
+{
+    struct leg *leg;
+
     again();
-    reach(state);
-    ck_assert_int_eq(x->state, state);
-    on(kind, leg_of(state));
+    reach(place);
+    ck_assert_int_eq(place_of(x), place);
+    leg = leg_of(place);
+    if (what >= HIT_SENT && !leg_is_open(leg)) {
+        return; /* a leg that is closed says nothing */
+    }
+    hit(what, leg);
     check_invariants();
     /* A client that leaves then, and a worker that ends, end it all. */
     if (x->sink != NULL) {
-        on(XE_CLIENT_GONE, NULL);
+        on(XE_CLIENT_GONE);
         check_invariants();
     }
     exchange_abort(x);
-    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_int_eq(place_of(x), AT_DONE);
     check_invariants();
 }
 
-START_TEST(every_event_in_every_state_keeps_the_promises)
+START_TEST(every_event_at_every_place_keeps_the_promises)
 {
-    for (int state = XS_NEW; state <= XS_DONE; state++) {
-        for (int kind = XE_START; kind <= XE_NEWS; kind++) {
-            try_event((enum exchange_state)state,
-                      (enum exchange_event_kind)kind);
+    for (int place = AT_NEW; place <= AT_DONE; place++) {
+        for (int what = HIT_START; what < HIT_COUNT; what++) {
+            try_event((enum place)place, (enum hit)what);
         }
     }
 }
 END_TEST
 
-START_TEST(every_state_ends_by_its_deadlines)
+START_TEST(every_place_ends_by_its_deadlines)
 {
-    for (int state = XS_WAIT; state < XS_DONE; state++) {
+    for (int state = AT_WAIT; state < AT_DONE; state++) {
         again();
-        reach((enum exchange_state)state);
-        for (int i = 0; i < 4 && x->state != XS_DONE; i++) {
+        reach((enum place)state);
+        for (int i = 0; i < 4 && place_of(x) != AT_DONE; i++) {
             ck_assert(bt_timer_is_set(&x->timer));
-            on(XE_DEADLINE, NULL);
+            on(XE_DEADLINE);
             check_invariants();
         }
-        ck_assert_int_eq(x->state, XS_DONE);
+        ck_assert_int_eq(place_of(x), AT_DONE);
     }
 }
 END_TEST
 
 START_TEST(a_worker_that_ends_gives_every_client_a_verdict)
 {
-    for (int state = XS_NEW; state <= XS_STREAM; state++) {
+    for (int state = AT_NEW; state <= AT_STREAM; state++) {
         again();
-        reach((enum exchange_state)state);
+        reach((enum place)state);
         exchange_abort(x);
         ck_assert_uint_eq(fake_sink_verdicts(&fake), 1);
-        ck_assert_uint_eq(fake.code, state == XS_STREAM ? 200 : 503);
+        ck_assert_uint_eq(fake.code, state == AT_STREAM ? 200 : 503);
         check_invariants();
     }
+}
+END_TEST
+
+/* --- every cell of the table of consequences --- */
+
+/*
+ * The table as the exchange asks it, and which cells it has been in: this
+ * stands in for consequence.c.
+ */
+#define ROW(p, d, reading, queued, waiting, committed, over)                   \
+    [P_##p][D_##d] = {DO_##reading, DO_##queued, DO_##waiting, DO_##committed, \
+                      DO_##over},
+static const enum consequence TABLE[P_STATES][D_STATES][C_STATES] = {
+#include "proxy/exchange/consequence.def"
+};
+#undef ROW
+
+static bool been_in[P_STATES][D_STATES][C_STATES];
+
+enum consequence consequence_of(enum prefill_state p, enum decode_state d,
+                                enum client_state client)
+{
+    been_in[p][d][client] = true;
+    return TABLE[p][d][client];
+}
+
+/*
+ * All that may happen to one request, of each kind of connector: from each
+ * combination of states that was found, every event that may come there is
+ * tried, by walking the whole way again.
+ */
+enum {
+    WAY_MAX = 12,
+    WAYS_MAX = 8192
+};
+
+struct way {
+    unsigned char steps[WAY_MAX];
+    unsigned count;
+};
+
+/* One thing that may happen, and when. */
+enum when {
+    ANY,
+    READING,
+    BEFORE_THE_END,
+    COMMITTED,
+    UNSENT,
+    NO_HEAD,
+    HEAD,
+};
+
+struct step {
+    const char *name;
+    enum leg_role role; /* LEG_ROLE_COUNT: of no leg */
+    enum when when;
+    void (*run)(struct leg *leg);
+};
+
+static void do_start(struct leg *leg)
+{
+    (void)leg;
+    on(XE_START);
+}
+
+static void do_leave(struct leg *leg)
+{
+    (void)leg;
+    on(XE_CLIENT_GONE);
+}
+
+static void do_room(struct leg *leg)
+{
+    (void)leg;
+    on(XE_ROOM);
+}
+
+static void do_deadline(struct leg *leg)
+{
+    (void)leg;
+    on(XE_DEADLINE);
+}
+
+static void do_fill(struct leg *leg)
+{
+    (void)leg;
+    fill_all(ENGINE_PREFILL);
+    fill_all(ENGINE_DECODE);
+}
+
+static void do_free(struct leg *leg)
+{
+    (void)leg;
+    for (size_t i = 0; i < program.registry->engine_count; i++) {
+        atomic_store(&program.registry->engines[i].in_flight, 0);
+    }
+    admission_look(&worker->local.admission);
+}
+
+static void do_pulled(struct leg *leg)
+{
+    (void)leg;
+    on_news(NEWS_PULLED);
+}
+
+static void do_hold_ended(struct leg *leg)
+{
+    (void)leg;
+    on_news(NEWS_HOLD_ENDED);
+}
+
+static void do_decode_lost(struct leg *leg)
+{
+    (void)leg;
+    on_news(NEWS_D_LOST);
+}
+
+static void do_events(struct leg *leg)
+{
+    on_head(leg, 200, "text/event-stream");
+}
+
+static void do_json(struct leg *leg)
+{
+    on_head(leg, 200, "application/json");
+}
+
+static void do_400(struct leg *leg)
+{
+    on_head(leg, 400, "application/json");
+}
+
+static void do_429(struct leg *leg)
+{
+    on_head(leg, 429, "application/json");
+}
+
+static void do_500(struct leg *leg)
+{
+    on_head(leg, 500, "application/json");
+}
+
+static void do_handoff(struct leg *leg)
+{
+    char text[256];
+
+    if (x->answer.len == 0) {
+        (void)snprintf(text, sizeof(text),
+                       "{\"kv_transfer_params\":{\"baton\":{\"handoff\":"
+                       "\"%s\"},%s}",
+                       x->handoff_text, &PARAMS[1]);
+        on_body(leg, text);
+    }
+}
+
+static void do_body(struct leg *leg)
+{
+    on_body(leg, leg->code == 400  ? "kv_transfer_params: no"
+                 : x->relay.is_sse ? "data: {}\n\n"
+                                   : "{}");
+}
+
+static void do_refused(struct leg *leg)
+{
+    on_failed(leg, false, true);
+}
+
+static void do_lost(struct leg *leg)
+{
+    on_failed(leg, false, false);
+}
+
+static void do_stale(struct leg *leg)
+{
+    on_failed(leg, true, false);
+}
+
+static const struct step STEPS[] = {
+    {"start", LEG_ROLE_COUNT, READING, do_start},
+    {"client leaves", LEG_ROLE_COUNT, BEFORE_THE_END, do_leave},
+    {"room", LEG_ROLE_COUNT, COMMITTED, do_room},
+    {"deadline", LEG_ROLE_COUNT, ANY, do_deadline},
+    {"engines are full", LEG_ROLE_COUNT, ANY, do_fill},
+    {"engines have room", LEG_ROLE_COUNT, ANY, do_free},
+    {"pulled", LEG_ROLE_COUNT, ANY, do_pulled},
+    {"hold ended", LEG_ROLE_COUNT, ANY, do_hold_ended},
+    {"D's link is lost", LEG_ROLE_COUNT, ANY, do_decode_lost},
+    {"P is sent", LEG_PREFILL, UNSENT, on_sent},
+    {"P 200", LEG_PREFILL, NO_HEAD, do_json},
+    {"P 400", LEG_PREFILL, NO_HEAD, do_400},
+    {"P 429", LEG_PREFILL, NO_HEAD, do_429},
+    {"P 500", LEG_PREFILL, NO_HEAD, do_500},
+    {"P's handoff", LEG_PREFILL, HEAD, do_handoff},
+    {"P's end", LEG_PREFILL, HEAD, on_end},
+    {"P refuses", LEG_PREFILL, NO_HEAD, do_refused},
+    {"P is lost", LEG_PREFILL, ANY, do_lost},
+    {"P is stale", LEG_PREFILL, NO_HEAD, do_stale},
+    {"D is sent", LEG_DECODE, UNSENT, on_sent},
+    {"D 200, events", LEG_DECODE, NO_HEAD, do_events},
+    {"D 200, JSON", LEG_DECODE, NO_HEAD, do_json},
+    {"D 400", LEG_DECODE, NO_HEAD, do_400},
+    {"D 429", LEG_DECODE, NO_HEAD, do_429},
+    {"D 500", LEG_DECODE, NO_HEAD, do_500},
+    {"D's body", LEG_DECODE, HEAD, do_body},
+    {"D's end", LEG_DECODE, HEAD, on_end},
+    {"D refuses", LEG_DECODE, NO_HEAD, do_refused},
+    {"D is lost", LEG_DECODE, ANY, do_lost},
+    {"D is stale", LEG_DECODE, NO_HEAD, do_stale},
+    {"the release ends", LEG_RELEASE, ANY, on_end},
+};
+
+static void walk_setup(int connector)
+{
+    again();
+    bt_log_set_level(BT_LOG_ERROR);
+    config.retry.attempts = 1;
+    pool_conf.connector = connector;
+    if (connector == CONNECTOR_BATON) {
+        use_baton();
+    }
+    for (size_t i = 0; i < PER_SIDE; i++) {
+        atomic_store(&engine_at(ENGINE_PREFILL, i)->bootstrap_id, "\"e\"");
+    }
+}
+
+/* One more request, as the first. */
+static void walk_begin(void)
+{
+    bt_loop_turn(worker->local.loop, 0);
+    fake_legs_reset();
+    reset_sink();
+    for (size_t i = 0; i < program.registry->engine_count; i++) {
+        atomic_store(&program.registry->engines[i].in_flight, 0);
+    }
+    for (size_t i = 0; i < PER_SIDE; i++) {
+        prefill_confs[i].max_in_flight = 0;
+        decode_confs[i].max_in_flight = 0;
+    }
+    pool_local_init(&worker->local.pools[0], 0, 0);
+    open_with("{\"prompt\":\"x\",\"max_tokens\":9}");
+}
+
+static struct leg *leg_in(enum leg_role role)
+{
+    if (role == LEG_PREFILL) {
+        return &x->prefill;
+    }
+    if (role == LEG_DECODE) {
+        return &x->decode;
+    }
+    return role == LEG_RELEASE ? &x->release : NULL;
+}
+
+/* Can it come now? */
+static bool may_step(const struct step *step)
+{
+    const struct leg *const leg = leg_in(step->role);
+
+    if (leg != NULL && !leg_is_open(leg)) {
+        return false;
+    }
+    switch (step->when) {
+    case ANY:
+        return true;
+    case READING:
+        return x->client == C_READING;
+    case BEFORE_THE_END:
+        return x->client != C_OVER;
+    case COMMITTED:
+        return x->client == C_COMMITTED;
+    case UNSENT:
+        return leg->code == 0 && !leg->is_sent;
+    case NO_HEAD:
+        return leg->code == 0;
+    case HEAD:
+        return leg->code != 0;
+    }
+    return false;
+}
+
+static void take_step(const struct step *step)
+{
+    step->run(leg_in(step->role));
+    if (!x->is_done) {
+        been_in[x->p][x->d][x->client] = true;
+        ck_assert_msg(TABLE[x->p][x->d][x->client] != DO_NEVER,
+                      "prefill %d, decode %d, client %d after: %s", (int)x->p,
+                      (int)x->d, (int)x->client, step->name);
+    }
+    check_invariants();
+}
+
+/* What tells one combination from another, as far as the walk goes. */
+static unsigned long fold(void)
+{
+    unsigned long key = (unsigned long)x->p;
+
+    key = key * D_STATES + (unsigned long)x->d;
+    key = key * C_STATES + (unsigned long)x->client;
+    key = key * 6 + x->prefill.code / 100;
+    key = key * 6 + x->decode.code / 100;
+    key = key * 2 + (x->prefill.is_sent ? 1 : 0);
+    key = key * 2 + (x->decode.is_sent ? 1 : 0);
+    key = key * 2 + (x->answer.len > 0 ? 1 : 0);
+    key = key * 2 + (x->is_pulled ? 1 : 0);
+    key = key * 2 + (x->relay.held.len > 0 ? 1 : 0);
+    key = key * 2 + (leg_is_open(&x->release) ? 1 : 0);
+    key = key * 2 + (prefill_confs[0].max_in_flight > 0 ? 1 : 0);
+    return key * 2 + (x->attempt.count > 0 ? 1 : 0);
+}
+
+static bool is_new(unsigned long key, unsigned long *keys, size_t *count)
+{
+    for (size_t i = 0; i < *count; i++) {
+        if (keys[i] == key) {
+            return false;
+        }
+    }
+    ck_assert_uint_lt(*count, WAYS_MAX);
+    keys[(*count)++] = key;
+    return true;
+}
+
+static void walk_way(const struct way *way)
+{
+    walk_begin();
+    for (unsigned i = 0; i < way->count; i++) {
+        take_step(&STEPS[way->steps[i]]);
+    }
+}
+
+/* However it ends, everything is given back. */
+static void end_walk(void)
+{
+    if (x->sink != NULL && !x->is_done) {
+        on(XE_CLIENT_GONE);
+    }
+    for (int i = 0; i < 6 && !x->is_done; i++) {
+        on(XE_DEADLINE);
+    }
+    ck_assert(x->is_done);
+    check_invariants();
+}
+
+/* Which steps may follow, one bit each. */
+static uint64_t steps_after(const struct way *way)
+{
+    uint64_t steps = 0;
+
+    walk_way(way);
+    for (size_t i = 0; i < BT_ARRAY_LEN(STEPS); i++) {
+        steps |= may_step(&STEPS[i]) ? UINT64_C(1) << i : 0;
+    }
+    end_walk();
+    return steps;
+}
+
+static void walk(int connector)
+{
+    static struct way ways[WAYS_MAX];
+    static unsigned long keys[WAYS_MAX];
+    size_t key_count = 0;
+    size_t count = 1;
+
+    walk_setup(connector);
+    ways[0].count = 0;
+    for (size_t at = 0; at < count; at++) {
+        const uint64_t steps = steps_after(&ways[at]);
+
+        for (size_t step = 0; step < BT_ARRAY_LEN(STEPS); step++) {
+            if ((steps >> step & 1) == 0) {
+                continue;
+            }
+            walk_way(&ways[at]);
+            take_step(&STEPS[step]);
+            if (!x->is_done && ways[at].count < WAY_MAX &&
+                is_new(fold(), keys, &key_count)) {
+                ways[count] = ways[at];
+                ways[count].steps[ways[count].count++] = (unsigned char)step;
+                count++;
+            }
+            end_walk();
+        }
+    }
+}
+
+START_TEST(every_cell_of_the_table_is_reached_or_can_never_be)
+{
+    const int connectors[] = {CONNECTOR_NIXL, CONNECTOR_BATON,
+                              CONNECTOR_MOONCAKE, CONNECTOR_NONE};
+    unsigned wrong = 0;
+
+    been_in[P_NONE][D_NONE][C_READING] = true;
+    for (size_t i = 0; i < BT_ARRAY_LEN(connectors); i++) {
+        walk(connectors[i]);
+    }
+    for (int p = 0; p < P_STATES; p++) {
+        for (int d = 0; d < D_STATES; d++) {
+            for (int c = 0; c < C_STATES; c++) {
+                if (been_in[p][d][c] != (TABLE[p][d][c] != DO_NEVER)) {
+                    (void)fprintf(
+                        stderr, "prefill %d, decode %d, client %d: %s\n", p, d,
+                        c, been_in[p][d][c] ? "reached" : "not reached");
+                    wrong++;
+                }
+            }
+        }
+    }
+    bt_log_set_level(BT_LOG_INFO);
+    ck_assert_uint_eq(wrong, 0);
 }
 END_TEST
 
@@ -558,7 +1052,7 @@ START_TEST(a_request_goes_to_prefill_then_decode_then_back)
     on_head(&x->decode, 200, "application/json");
     on_body(&x->decode, "{\"t\":1,\"kv_transfer_params\":null}");
     on_end(&x->decode);
-    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_int_eq(place_of(x), AT_DONE);
     ck_assert_uint_eq(fake.answers, 1);
     ck_assert_uint_eq(fake.code, 200);
     ck_assert(bt_str_eq(bt_buf_str(&fake.body), BT_STR("{\"t\":1}")));
@@ -575,7 +1069,7 @@ START_TEST(a_stream_commits_at_its_first_event_and_frees_the_body)
     on_body(&x->decode, "data: [DONE]\n\n");
     on_end(&x->decode);
     ck_assert_uint_eq(fake.ends, 1);
-    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_int_eq(place_of(x), AT_DONE);
 }
 END_TEST
 
@@ -585,10 +1079,10 @@ START_TEST(a_slow_client_pauses_the_decode_leg)
     fake.is_full = true;
     on_body(&x->decode, "data: 2\n\n");
     ck_assert_uint_eq(fake_legs()->paused, 1);
-    on(XE_DEADLINE, NULL);
-    ck_assert_int_eq(x->state, XS_STREAM); /* it is not D that stalls */
+    on(XE_DEADLINE);
+    ck_assert_int_eq(place_of(x), AT_STREAM); /* it is not D that stalls */
     fake.is_full = false;
-    on(XE_ROOM, NULL);
+    on(XE_ROOM);
     ck_assert_uint_eq(fake_legs()->resumed, 1);
 }
 END_TEST
@@ -619,12 +1113,12 @@ START_TEST(a_lost_prefill_moves_to_another_engine_with_a_new_handoff)
     first = x->prefill.engine;
     memcpy(handoff, x->handoff_text, sizeof(handoff));
     on_failed(&x->prefill, false, true);
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
     ck_assert_ptr_ne(x->prefill.engine, first);
     ck_assert_str_ne(x->handoff_text, handoff);
     on_failed(&x->prefill, false, true);
     ck_assert_uint_eq(fake.code, 503);
-    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_int_eq(place_of(x), AT_DONE);
     ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], PER_SIDE);
 }
 END_TEST
@@ -651,7 +1145,7 @@ START_TEST(a_prefill_leg_leaves_an_engine_that_is_lost)
     lose_engine(program.registry->pools[0].decode[0]);
     ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
     lose_engine(first);
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
     ck_assert_ptr_ne(x->prefill.engine, first);
     ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 2);
 }
@@ -665,7 +1159,7 @@ START_TEST(a_decode_leg_without_a_byte_leaves_an_engine_that_is_lost)
     on_sent(&x->decode); /* spent: P and D anew */
     first = x->decode.engine;
     lose_engine(first);
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
     answer_prefill(PARAMS);
     ck_assert_ptr_ne(x->decode.engine, first);
 }
@@ -675,7 +1169,7 @@ START_TEST(a_stream_stays_with_an_engine_that_is_lost)
 {
     reach_stream();
     lose_engine(x->decode.engine);
-    ck_assert_int_eq(x->state, XS_STREAM);
+    ck_assert_int_eq(place_of(x), AT_STREAM);
 }
 END_TEST
 
@@ -686,10 +1180,10 @@ START_TEST(a_leg_stays_with_a_lost_engine_when_no_other_is_usable)
         engine_mark_failed(program.registry->pools[0].prefill[i], 1, "lost");
     }
     lose_engine(x->prefill.engine);
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
     ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
     answer_prefill(PARAMS);
-    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_int_eq(place_of(x), AT_DECODE);
 }
 END_TEST
 
@@ -731,7 +1225,7 @@ START_TEST(a_stale_connection_is_a_resend_outside_the_budget)
     ck_assert_uint_eq(x->prefill.number, 2);
     ck_assert(fake_legs()->was_fresh);
     ck_assert_str_ne(x->handoff_text, handoff);
-    ck_assert_int_eq(x->attempts, 0);
+    ck_assert_int_eq(x->attempt.count, 0);
 }
 END_TEST
 
@@ -741,8 +1235,8 @@ START_TEST(local_sends_to_decode_alone_when_prefill_is_used_up)
     start();
     on_failed(&x->prefill, false, true);
     on_failed(&x->prefill, false, true);
-    ck_assert_int_eq(x->state, XS_DECODE);
-    ck_assert_int_eq(x->reason, ROUTE_REASON_LOCAL);
+    ck_assert_int_eq(place_of(x), AT_DECODE);
+    ck_assert_int_eq(x->attempt.reason, ROUTE_REASON_LOCAL);
     ck_assert(
         !has(bt_buf_str(&fake_legs()->body[LEG_DECODE]), "kv_transfer_params"));
 }
@@ -774,7 +1268,7 @@ START_TEST(an_answer_that_is_no_object_is_tried_elsewhere)
     on_head(&x->prefill, 200, "text/plain");
     on_body(&x->prefill, "hello");
     on_end(&x->prefill);
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
     answer_prefill("[1]");
     ck_assert_uint_eq(fake.code, 502);
     ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 0);
@@ -790,7 +1284,7 @@ START_TEST(an_endless_answer_of_prefill_is_given_up)
     config.retry.attempts = 0;
     start();
     on_head(&x->prefill, 200, "application/json");
-    for (int i = 0; i < 3 && x->state == XS_PREFILL; i++) {
+    for (int i = 0; i < 3 && place_of(x) == AT_PREFILL; i++) {
         on_body(&x->prefill, text);
     }
     ck_assert_uint_eq(fake.code, 502);
@@ -813,8 +1307,8 @@ START_TEST(no_handoff_means_decode_alone_unless_required)
 {
     start();
     answer_prefill("null");
-    ck_assert_int_eq(x->state, XS_DECODE);
-    ck_assert_int_eq(x->reason, ROUTE_REASON_NO_HANDOFF);
+    ck_assert_int_eq(place_of(x), AT_DECODE);
+    ck_assert_int_eq(x->attempt.reason, ROUTE_REASON_NO_HANDOFF);
     again();
     pool_conf.handoff.require = true;
     start();
@@ -829,15 +1323,15 @@ START_TEST(forced_tools_that_prefill_cannot_parse_go_to_decode)
 
     start_with(body);
     on_head(&x->prefill, 400, "a/b");
-    ck_assert_int_eq(x->state, XS_DECODE);
-    ck_assert_int_eq(x->reason, ROUTE_REASON_TOOL_CHOICE);
+    ck_assert_int_eq(place_of(x), AT_DECODE);
+    ck_assert_int_eq(x->attempt.reason, ROUTE_REASON_TOOL_CHOICE);
     on_head(&x->decode, 400, "application/json");
     on_body(&x->decode, "{\"error\":{}}");
     on_end(&x->decode);
     ck_assert_uint_eq(fake.code, 400);
     reset_sink();
     start_with(body); /* D refused it too: nothing was learnt */
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
     on_head(&x->prefill, 500, "a/b");
     on_head(&x->decode, 200, "application/json");
     on_body(&x->decode, "{}");
@@ -845,7 +1339,7 @@ START_TEST(forced_tools_that_prefill_cannot_parse_go_to_decode)
     ck_assert_uint_eq(fake.code, 200);
     reset_sink();
     start_with(body);
-    ck_assert_int_eq(x->state, XS_DECODE); /* remembered */
+    ck_assert_int_eq(place_of(x), AT_DECODE); /* remembered */
     ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 2);
 }
 END_TEST
@@ -859,7 +1353,7 @@ START_TEST(an_unspent_handoff_moves_to_another_decode_engine)
     reach_decode();
     first = x->decode.engine;
     on_failed(&x->decode, false, true);
-    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_int_eq(place_of(x), AT_DECODE);
     ck_assert_ptr_ne(x->decode.engine, first);
     ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
     ck_assert(has(bt_buf_str(&fake_legs()->body[LEG_DECODE]), PARAMS));
@@ -874,7 +1368,7 @@ START_TEST(a_spent_handoff_is_never_used_twice)
     first = x->decode.engine;
     on_sent(&x->decode);
     on_failed(&x->decode, false, false);
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
     ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 2);
     ck_assert_uint_eq(x->params.len, 0);
     answer_prefill(PARAMS);
@@ -887,7 +1381,7 @@ START_TEST(whether_a_handoff_is_spent_is_asked_of_the_connection)
     reach_decode();
     x->decode.is_sent = true; /* and no event says so: the answer overtook it */
     on_head(&x->decode, 503, "a/b");
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
     ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 2);
 }
 END_TEST
@@ -916,7 +1410,7 @@ START_TEST(the_legs_of_one_handoff_share_a_request_id)
     answer_prefill(PARAMS);
     check_ids(LEG_DECODE, "2");
     again();
-    reach(XS_RELEASE);
+    reach(AT_RELEASE);
     check_ids(LEG_RELEASE, "1");
     again();
     use_baton();
@@ -943,9 +1437,9 @@ START_TEST(a_retry_takes_the_next_engine_and_no_turn)
     const uint64_t turn = worker->local.pools[0].prefill_turn;
 
     start();
-    ck_assert_uint_eq(x->prefill_engine->id, turn % PER_SIDE);
+    ck_assert_uint_eq(x->attempt.prefill->id, turn % PER_SIDE);
     on_failed(&x->prefill, false, false);
-    ck_assert_uint_eq(x->prefill_engine->id, (turn + 1) % PER_SIDE);
+    ck_assert_uint_eq(x->attempt.prefill->id, (turn + 1) % PER_SIDE);
     ck_assert_uint_eq(worker->local.pools[0].prefill_turn, turn + 1);
 }
 END_TEST
@@ -955,15 +1449,15 @@ START_TEST(a_failover_waits_for_a_prefill_engine_that_is_only_full)
     start();
     fill_all(ENGINE_PREFILL);
     on_failed(&x->prefill, false, false);
-    ck_assert_int_eq(x->state, XS_WAIT);
+    ck_assert_int_eq(place_of(x), AT_WAIT);
     admission_look(&worker->local.admission);
-    ck_assert_int_eq(x->state, XS_WAIT);
+    ck_assert_int_eq(place_of(x), AT_WAIT);
     for (size_t i = 0; i < PER_SIDE; i++) {
         atomic_store(&engine_at(ENGINE_PREFILL, i)->in_flight, 0);
     }
     admission_look(&worker->local.admission);
-    ck_assert_int_eq(x->state, XS_PREFILL);
-    ck_assert_int_eq(x->attempts, 1);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
+    ck_assert_int_eq(x->attempt.count, 1);
     check_ids(LEG_PREFILL, "2");
 }
 END_TEST
@@ -972,16 +1466,16 @@ START_TEST(a_request_waits_when_others_take_the_last_place)
 {
     fake_legs()->is_late = true;
     start();
-    ck_assert_int_eq(x->state, XS_WAIT);
+    ck_assert_int_eq(place_of(x), AT_WAIT);
     admission_look(&worker->local.admission);
-    ck_assert_int_eq(x->state, XS_WAIT);
+    ck_assert_int_eq(place_of(x), AT_WAIT);
     fake_legs()->is_late = false;
     admission_look(&worker->local.admission);
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
     fake_legs()->is_late = true;
     on_failed(&x->prefill, false, true);
-    ck_assert_int_eq(x->state, XS_WAIT);
-    on(XE_CLIENT_GONE, NULL);
+    ck_assert_int_eq(place_of(x), AT_WAIT);
+    on(XE_CLIENT_GONE);
 }
 END_TEST
 
@@ -995,16 +1489,16 @@ START_TEST(the_place_kept_at_decode_is_given_up_where_another_is_looked_for)
     start();
     ck_assert_uint_eq(atomic_load(&decode->in_flight), 1);
     (void)start_another(&other);
-    ck_assert_int_eq(x->state, XS_WAIT);
-    on(XE_CLIENT_GONE, NULL);
+    ck_assert_int_eq(place_of(x), AT_WAIT);
+    on(XE_CLIENT_GONE);
     fake_sink_fini(&other);
     again();
     decode_confs[0].max_in_flight = 1;
     atomic_store(&engine_at(ENGINE_DECODE, 1)->failed_at_ms, 1);
     start();
     on_failed(&x->prefill, false, true);
-    ck_assert_int_eq(x->state, XS_PREFILL); /* it is not in its own way */
-    on(XE_CLIENT_GONE, NULL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL); /* it is not in its own way */
+    on(XE_CLIENT_GONE);
     ck_assert_uint_eq(atomic_load(&engine_at(ENGINE_DECODE, 0)->in_flight), 0);
 }
 END_TEST
@@ -1013,7 +1507,7 @@ static void reach_wait_for_decode(void)
 {
     fill_all(ENGINE_DECODE);
     on_failed(&x->decode, false, true);
-    ck_assert_int_eq(x->state, XS_WAIT);
+    ck_assert_int_eq(place_of(x), AT_WAIT);
 }
 
 static void make_room_at_decode(void)
@@ -1029,7 +1523,7 @@ START_TEST(a_handoff_waits_for_a_decode_engine_that_is_only_full)
     reach_decode();
     reach_wait_for_decode();
     make_room_at_decode();
-    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_int_eq(place_of(x), AT_DECODE);
     ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
     ck_assert(has(bt_buf_str(&fake_legs()->body[LEG_DECODE]), PARAMS));
 }
@@ -1041,7 +1535,7 @@ START_TEST(a_stock_handoff_waits_no_longer_than_half_its_lease)
     reach_wait_for_decode();
     x->params_ms -= 15001;
     make_room_at_decode();
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
     ck_assert_uint_eq(x->params.len, 0);
 }
 END_TEST
@@ -1054,7 +1548,7 @@ START_TEST(a_hold_that_ends_while_it_waits_for_decode_is_made_anew)
     reach_wait_for_decode();
     on_news(NEWS_HOLD_ENDED);
     make_room_at_decode();
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
     ck_assert_uint_eq(told.begun, 2);
     ck_assert_uint_eq(told.released, 1);
 }
@@ -1066,7 +1560,7 @@ START_TEST(a_client_that_leaves_the_queue_releases_its_handoff)
     start();
     answer_baton();
     reach_wait_for_decode();
-    on(XE_CLIENT_GONE, NULL);
+    on(XE_CLIENT_GONE);
     ck_assert_uint_eq(told.released, 1);
     ck_assert_uint_eq(worker->local.admission.count, 0);
     check_invariants();
@@ -1078,7 +1572,7 @@ START_TEST(a_request_under_which_two_engines_died_is_given_up)
     config.retry.attempts = 9;
     start();
     on_failed(&x->prefill, false, false);
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
     answer_prefill(PARAMS);
     on_sent(&x->decode);
     on_failed(&x->decode, false, false);
@@ -1093,10 +1587,10 @@ START_TEST(an_engine_gone_after_a_stale_connection_died_under_the_request)
     start();
     on_failed(&x->prefill, true, false); /* it looks stale */
     on_failed(&x->prefill, false, true); /* nobody listens any more */
-    ck_assert_uint_eq(x->deaths, 1);
+    ck_assert_uint_eq(x->attempt.deaths, 1);
     on_failed(&x->prefill, true, false);
     on_failed(&x->prefill, false, true);
-    ck_assert_uint_eq(x->deaths, 2);
+    ck_assert_uint_eq(x->attempt.deaths, 2);
     ck_assert_uint_eq(fake.code, 503);
     ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 4);
 }
@@ -1110,11 +1604,11 @@ START_TEST(an_engine_gone_while_its_handoff_is_made_anew_died_under_the_request)
     reach_decode();
     on_sent(&x->decode);
     on_failed(&x->decode, true, false);
-    ck_assert_int_eq(x->state, XS_PREFILL);
-    engine_mark_failed(x->decode_engine, 1, "lost");
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
+    engine_mark_failed(x->attempt.decode, 1, "lost");
     answer_prefill(PARAMS);
-    ck_assert_int_eq(x->state, XS_DECODE);
-    ck_assert_uint_eq(x->deaths, 1);
+    ck_assert_int_eq(place_of(x), AT_DECODE);
+    ck_assert_uint_eq(x->attempt.deaths, 1);
     on_sent(&x->decode);
     on_failed(&x->decode, false, false);
     ck_assert_uint_eq(fake.code, 502);
@@ -1129,8 +1623,8 @@ START_TEST(an_engine_that_refuses_connections_has_not_died_of_the_request)
     on_failed(&x->prefill, false, true);
     answer_prefill(PARAMS);
     on_failed(&x->decode, false, true);
-    ck_assert_int_eq(x->state, XS_DECODE);
-    ck_assert_uint_eq(x->deaths, 0);
+    ck_assert_int_eq(place_of(x), AT_DECODE);
+    ck_assert_uint_eq(x->attempt.deaths, 0);
 }
 END_TEST
 
@@ -1141,11 +1635,11 @@ START_TEST(one_engine_on_both_sides_serves_alone)
         engine_at(ENGINE_DECODE, i)->twin = engine_at(ENGINE_PREFILL, i);
     }
     start();
-    ck_assert_int_eq(x->state, XS_PREFILL);
-    ck_assert_ptr_ne(x->prefill_engine->twin, x->decode_engine);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
+    ck_assert_ptr_ne(x->attempt.prefill->twin, x->attempt.decode);
     on_failed(&x->prefill, false, false); /* the other one is all there is */
-    ck_assert_int_eq(x->state, XS_DECODE);
-    ck_assert_int_eq(x->reason, ROUTE_REASON_SAME_ENGINE);
+    ck_assert_int_eq(place_of(x), AT_DECODE);
+    ck_assert_int_eq(x->attempt.reason, ROUTE_REASON_SAME_ENGINE);
     ck_assert(!has(bt_buf_str(&fake_legs()->body[LEG_DECODE]), "kv_transfer"));
 }
 END_TEST
@@ -1157,10 +1651,10 @@ START_TEST(a_stale_connection_of_decode_keeps_a_baton_handoff)
     answer_baton();
     on_sent(&x->decode);
     on_failed(&x->decode, true, false);
-    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_int_eq(place_of(x), AT_DECODE);
     ck_assert(fake_legs()->was_fresh);
     ck_assert_uint_eq(told.begun, 1);
-    ck_assert_int_eq(x->attempts, 0);
+    ck_assert_int_eq(x->attempt.count, 0);
 }
 END_TEST
 
@@ -1185,18 +1679,18 @@ START_TEST(a_second_attempt_knows_nothing_of_the_first_ones_pull)
     start();
     answer_baton();
     on_news(NEWS_PULL_FAILED);
-    ck_assert_uint_ne(x->pull.handoff.lo, 0);
+    ck_assert_ptr_nonnull(x->pull);
     on_news(NEWS_HOLD_ENDED);
     on_failed(&x->decode, false, false);
-    ck_assert_int_eq(x->state, XS_PREFILL);
-    ck_assert_uint_eq(x->pull.handoff.lo, 0);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
+    ck_assert_ptr_null(x->pull);
 }
 END_TEST
 
 START_TEST(time_in_the_queue_is_a_duration_however_it_ends)
 {
-    reach(XS_WAIT);
-    on(XE_DEADLINE, NULL);
+    reach(AT_WAIT);
+    on(XE_DEADLINE);
     ck_assert_uint_eq(fake.code, 503);
     ck_assert_uint_lt(x->queued_us, 60000000);
     ck_assert_uint_eq(worker->local.admission.count, 0);
@@ -1240,9 +1734,9 @@ START_TEST(a_429_that_is_passed_on_changes_nothing_else)
     share_first();
     config.retry.attempts = 0;
     start();
-    ck_assert_ptr_eq(x->prefill_engine, engine_at(ENGINE_PREFILL, 1));
+    ck_assert_ptr_eq(x->attempt.prefill, engine_at(ENGINE_PREFILL, 1));
     on_head(&x->prefill, 429, "a/b");
-    ck_assert_int_eq(x->reason, ROUTE_REASON_PD);
+    ck_assert_int_eq(x->attempt.reason, ROUTE_REASON_PD);
     on_body(&x->prefill, "too m");
     on_failed(&x->prefill, false, false); /* its words are cut */
     ck_assert_uint_eq(fake.code, 502);
@@ -1287,7 +1781,7 @@ START_TEST(a_baton_handoff_moves_while_its_hold_lives)
     ck_assert_ptr_eq(told.decode, first);
     on_sent(&x->decode);
     on_failed(&x->decode, false, false);
-    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_int_eq(place_of(x), AT_DECODE);
     ck_assert_ptr_ne(told.decode, first);
     ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
     ck_assert_uint_eq(told.released, 0);
@@ -1301,7 +1795,7 @@ START_TEST(a_baton_handoff_whose_hold_ended_is_made_anew)
     answer_baton();
     on_news(NEWS_HOLD_ENDED);
     on_failed(&x->decode, false, false);
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
     ck_assert_uint_eq(told.begun, 2);
 }
 END_TEST
@@ -1312,9 +1806,8 @@ static void fail_pull(void)
     const struct control_news news = {.kind = NEWS_PULL_FAILED,
                                       .handoff = x->handoff,
                                       .blames_prefill = true};
-    const struct exchange_event event = {.kind = XE_NEWS, .news = &news};
 
-    exchange_on(x, &event);
+    exchange_on(x, &(struct exchange_event){.kind = XE_NEWS, .news = &news});
     on_sent(&x->decode);
     on_head(&x->decode, 500, "application/json");
     on_end(&x->decode);
@@ -1329,9 +1822,9 @@ START_TEST(a_pull_that_blames_prefill_clears_the_decode_engine)
     answer_baton();
     prefill = x->prefill.engine;
     fail_pull();
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
     ck_assert_ptr_ne(x->prefill.engine, prefill);
-    ck_assert_uint_eq(x->avoid_count, 1);
+    ck_assert_uint_eq(x->attempt.avoid_count, 1);
 }
 END_TEST
 
@@ -1347,7 +1840,7 @@ START_TEST(a_decode_engine_that_can_read_from_no_prefill_is_left)
     answer_baton();
     ck_assert_ptr_eq(x->decode.engine, decode);
     fail_pull();
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
     answer_baton();
     ck_assert_ptr_ne(x->decode.engine, decode);
 }
@@ -1371,14 +1864,15 @@ START_TEST(the_lost_link_of_a_decode_before_is_no_failure_of_this_one)
     use_baton();
     start();
     answer_baton();
-    late = (struct control_news){
-        .kind = NEWS_D_LOST, .handoff = x->handoff, .engine = x->decode_engine};
+    late = (struct control_news){.kind = NEWS_D_LOST,
+                                 .handoff = x->handoff,
+                                 .engine = x->attempt.decode};
     on_failed(&x->decode, false, false);
-    ck_assert_ptr_ne(x->decode_engine, late.engine);
+    ck_assert_ptr_ne(x->attempt.decode, late.engine);
     exchange_on(x, &event);
-    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_int_eq(place_of(x), AT_DECODE);
     ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 2);
-    ck_assert_uint_eq(x->deaths, 1);
+    ck_assert_uint_eq(x->attempt.deaths, 1);
 }
 END_TEST
 
@@ -1411,10 +1905,10 @@ END_TEST
 START_TEST(a_first_error_event_about_our_key_is_not_the_clients)
 {
     reach_decode();
-    x->decode_engine->key = BT_STR("k");
+    x->attempt.decode->key = BT_STR("k");
     on_head(&x->decode, 200, "text/event-stream");
     on_body(&x->decode, "data: {\"error\":{\"code\":401}}\n\n");
-    x->decode_engine->key = (struct bt_str){0};
+    x->attempt.decode->key = (struct bt_str){0};
     ck_assert_uint_eq(fake.code, 502);
 }
 END_TEST
@@ -1423,7 +1917,7 @@ START_TEST(a_busy_decode_is_left_once_then_passed_on)
 {
     reach_decode();
     on_head(&x->decode, 429, "a/b");
-    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_int_eq(place_of(x), AT_DECODE);
     ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 2);
     on_head(&x->decode, 429, "a/b");
     on_body(&x->decode, "busy");
@@ -1451,7 +1945,7 @@ START_TEST(a_stream_that_dies_gets_an_error_event_and_a_cut)
     on_failed(&x->decode, false, false);
     ck_assert(has(bt_buf_str(&fake.body), "data: {\"error\":"));
     ck_assert_uint_eq(fake.cuts, 1);
-    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_int_eq(place_of(x), AT_DONE);
     ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 1);
 }
 END_TEST
@@ -1467,7 +1961,7 @@ START_TEST(a_stream_that_breaks_behind_its_end_marker_is_whole)
     again();
     reach_stream();
     on_body(&x->decode, "data: [DONE]\n\n");
-    on(XE_DEADLINE, NULL); /* D does not end its answer */
+    on(XE_DEADLINE); /* D does not end its answer */
     ck_assert_uint_eq(fake.ends, 1);
     ck_assert_int_eq(x->fault, FAULT_NONE);
     again();
@@ -1486,8 +1980,8 @@ START_TEST(a_refused_key_of_ours_is_not_the_clients_fault)
 
     pool_conf.prefill.engines.count = PER_SIDE;
     start();
-    was = x->prefill_engine->key;
-    x->prefill_engine->key = BT_STR("secret");
+    was = x->attempt.prefill->key;
+    x->attempt.prefill->key = BT_STR("secret");
     on_head(&x->prefill, 401, "a/b");
     ck_assert_uint_eq(fake.code, 502);
     ck_assert_ptr_nonnull(engine);
@@ -1500,36 +1994,36 @@ END_TEST
 
 START_TEST(a_client_that_leaves_during_prefill_strands_no_handoff)
 {
-    reach(XS_RELEASE);
-    ck_assert_int_eq(x->state, XS_RELEASE);
+    reach(AT_RELEASE);
+    ck_assert_int_eq(place_of(x), AT_RELEASE);
     ck_assert_uint_eq(fake_legs()->shut, 1);
     ck_assert(has(bt_buf_str(&fake_legs()->body[LEG_RELEASE]), PARAMS));
     ck_assert(
         has(bt_buf_str(&fake_legs()->body[LEG_RELEASE]), "\"max_tokens\":1"));
     ck_assert(fake_legs()->was_fresh); /* a stale connection would lose it */
     ck_assert_uint_eq(fake_sink_verdicts(&fake), 0);
-    on(XE_DEADLINE, NULL);
-    ck_assert_int_eq(x->state, XS_DONE);
+    on(XE_DEADLINE);
+    ck_assert_int_eq(place_of(x), AT_DONE);
 }
 END_TEST
 
 START_TEST(a_client_that_leaves_before_the_prefill_leg_is_sent_just_ends)
 {
     start();
-    on(XE_CLIENT_GONE, NULL);
-    ck_assert_int_eq(x->state, XS_DONE);
+    on(XE_CLIENT_GONE);
+    ck_assert_int_eq(place_of(x), AT_DONE);
 }
 END_TEST
 
 START_TEST(a_decode_leg_with_a_handoff_is_sent_whole_before_it_is_closed)
 {
-    reach(XS_LINGER);
-    ck_assert_int_eq(x->state, XS_LINGER);
+    reach(AT_LINGER);
+    ck_assert_int_eq(place_of(x), AT_LINGER);
     ck_assert(leg_is_open(&x->decode));
     on_sent(&x->decode);
     ck_assert(leg_is_open(&x->decode));
-    on(XE_DEADLINE, NULL);
-    ck_assert_int_eq(x->state, XS_DONE);
+    on(XE_DEADLINE);
+    ck_assert_int_eq(place_of(x), AT_DONE);
     ck_assert_uint_eq(fake_legs()->opened[LEG_RELEASE], 0);
 }
 END_TEST
@@ -1539,8 +2033,8 @@ START_TEST(a_client_that_leaves_with_baton_releases_and_cancels_at_once)
     use_baton();
     start();
     answer_baton();
-    on(XE_CLIENT_GONE, NULL);
-    ck_assert_int_eq(x->state, XS_DONE);
+    on(XE_CLIENT_GONE);
+    ck_assert_int_eq(place_of(x), AT_DONE);
     ck_assert_uint_eq(told.released, 1);
     ck_assert_uint_eq(told.cancelled, 1);
     ck_assert_int_eq(told.reason, RELEASE_CANCELLED);
@@ -1576,12 +2070,12 @@ START_TEST(the_log_line_of_a_good_handoff_waits_for_the_report_of_its_pull)
     ck_assert_uint_eq(fake.code, 200);
     ck_assert(!x->is_logged);
     on_news(NEWS_PULLED);
-    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_int_eq(place_of(x), AT_DONE);
     ck_assert(x->is_logged);
     again();
     reach_report();
-    on(XE_DEADLINE, NULL);
-    ck_assert_int_eq(x->state, XS_DONE);
+    on(XE_DEADLINE);
+    ck_assert_int_eq(place_of(x), AT_DONE);
     ck_assert(x->is_logged);
 }
 END_TEST
@@ -1596,7 +2090,7 @@ static void end_unsent(void)
     on_body(&x->decode, "{}");
     x->is_unsent = true;
     on_end(&x->decode);
-    ck_assert_int_eq(x->state, XS_REPORT);
+    ck_assert_int_eq(place_of(x), AT_REPORT);
     ck_assert(!x->is_logged);
     ck_assert_uint_eq(atomic_load(&program.body_bytes), 0);
     ck_assert(!leg_is_open(&x->decode));
@@ -1606,8 +2100,8 @@ START_TEST(the_log_line_waits_until_the_client_has_its_answer)
 {
     end_unsent();
     ck_assert_uint_eq(worker->local.unsent_count, 1);
-    on(XE_ROOM, NULL);
-    ck_assert_int_eq(x->state, XS_DONE);
+    on(XE_ROOM);
+    ck_assert_int_eq(place_of(x), AT_DONE);
     ck_assert_int_eq(x->fault, FAULT_NONE);
     check_over();
 }
@@ -1617,8 +2111,8 @@ START_TEST(an_answer_that_the_client_did_not_take_has_its_fault)
 {
     end_unsent();
     x->is_stuck = true;
-    on(XE_CLIENT_GONE, NULL);
-    ck_assert_int_eq(x->state, XS_DONE);
+    on(XE_CLIENT_GONE);
+    ck_assert_int_eq(place_of(x), AT_DONE);
     ck_assert_int_eq(x->fault, FAULT_CLIENT_STALLED);
     ck_assert_uint_eq(x->code, 200);
 }
@@ -1627,7 +2121,7 @@ END_TEST
 START_TEST(a_client_that_leaves_before_it_has_its_answer_is_gone)
 {
     end_unsent();
-    on(XE_CLIENT_GONE, NULL);
+    on(XE_CLIENT_GONE);
     ck_assert_int_eq(x->fault, FAULT_CLIENT_GONE);
 }
 END_TEST
@@ -1641,10 +2135,10 @@ START_TEST(endings_beyond_their_limit_are_cut_short)
     first = x;
     start();
     on_sent(&x->prefill);
-    on(XE_CLIENT_GONE, NULL);
-    ck_assert_int_eq(x->state, XS_DONE);
+    on(XE_CLIENT_GONE);
+    ck_assert_int_eq(place_of(x), AT_DONE);
     ck_assert_uint_eq(worker->local.tail_count, 1);
-    ck_assert_int_eq(first->state, XS_HARVEST);
+    ck_assert_int_eq(place_of(first), AT_HARVEST);
     ck_assert_uint_eq(fake_legs()->shut, 1);
     x = first;
     exchange_abort(x);
@@ -1657,7 +2151,7 @@ START_TEST(a_failed_pull_is_made_anew_by_the_same_engines_when_no_other_is_left)
     use_baton();
     start();
     for (unsigned i = 0; i < program.registry->engine_count; i++) {
-        if (i != x->prefill_engine->id && i != x->decode_engine->id) {
+        if (i != x->attempt.prefill->id && i != x->attempt.decode->id) {
             atomic_store(&program.registry->engines[i].is_linked, false);
         }
     }
@@ -1666,7 +2160,7 @@ START_TEST(a_failed_pull_is_made_anew_by_the_same_engines_when_no_other_is_left)
     on_failed(&x->decode, false, false);
     ck_assert_uint_eq(told.released, 1);
     ck_assert_uint_eq(told.begun, 2);
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
 }
 END_TEST
 
@@ -1676,9 +2170,9 @@ START_TEST(an_unspent_handoff_is_released_when_no_decode_engine_is_left)
     reach_decode();
     on_failed(&x->decode, false, true);
     ck_assert_uint_eq(fake.code, 503);
-    ck_assert_int_eq(x->state, XS_RELEASE);
+    ck_assert_int_eq(place_of(x), AT_RELEASE);
     on_end(&x->release);
-    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_int_eq(place_of(x), AT_DONE);
 }
 END_TEST
 
@@ -1687,7 +2181,7 @@ END_TEST
 START_TEST(a_full_queue_refuses)
 {
     config.limits.queue = 0;
-    reach(XS_WAIT);
+    reach(AT_WAIT);
     ck_assert_uint_eq(fake.code, 503);
     ck_assert(has(bt_buf_str(&fake.fields), "Retry-After: 1\r\n"));
 }
@@ -1695,11 +2189,11 @@ END_TEST
 
 START_TEST(a_waiting_request_starts_when_there_is_room)
 {
-    reach(XS_WAIT);
-    ck_assert_int_eq(x->state, XS_WAIT);
+    reach(AT_WAIT);
+    ck_assert_int_eq(place_of(x), AT_WAIT);
     atomic_store(&program.registry->engines[0].in_flight, 0);
     admission_look(&worker->local.admission);
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
     ck_assert_uint_eq(worker->local.admission.count, 0);
 }
 END_TEST
@@ -1709,13 +2203,13 @@ START_TEST(a_newcomer_does_not_go_ahead_of_one_that_waits)
     struct exchange *first;
     struct fake_sink other;
 
-    reach(XS_WAIT);
+    reach(AT_WAIT);
     atomic_store(&program.registry->engines[0].in_flight, 0);
     first = start_another(&other);
-    ck_assert_int_eq(x->state, XS_WAIT);
+    ck_assert_int_eq(place_of(x), AT_WAIT);
     admission_look(&worker->local.admission);
-    ck_assert_int_eq(first->state, XS_PREFILL);
-    on(XE_CLIENT_GONE, NULL);
+    ck_assert_int_eq(place_of(first), AT_PREFILL);
+    on(XE_CLIENT_GONE);
     fake_sink_fini(&other);
 }
 END_TEST
@@ -1727,20 +2221,20 @@ START_TEST(one_that_waits_for_what_is_left_to_it_keeps_nobody_back)
     struct engine *failed;
 
     start();
-    failed = x->prefill_engine;
+    failed = x->attempt.prefill;
     fill_all(ENGINE_PREFILL);
     on_failed(&x->prefill, false, true);
-    ck_assert_int_eq(x->state, XS_WAIT);
+    ck_assert_int_eq(place_of(x), AT_WAIT);
     (void)start_another(&second);
-    ck_assert_int_eq(x->state, XS_WAIT);
+    ck_assert_int_eq(place_of(x), AT_WAIT);
     atomic_store(&failed->in_flight, 0);
     admission_look(&worker->local.admission);
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
     older = start_another(&third);
-    ck_assert_int_eq(x->state, XS_PREFILL);
-    on(XE_CLIENT_GONE, NULL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
+    on(XE_CLIENT_GONE);
     x = older;
-    on(XE_CLIENT_GONE, NULL);
+    on(XE_CLIENT_GONE);
     fake_sink_fini(&second);
     fake_sink_fini(&third);
 }
@@ -1751,15 +2245,15 @@ START_TEST(newcomers_do_not_put_off_the_next_look_at_the_queue)
     struct fake_sink other;
     uint64_t due;
 
-    reach(XS_WAIT);
+    reach(AT_WAIT);
     due = worker->local.admission.timer.due.at;
     while (bt_loop_now_ms(worker->local.loop) + 20 <= due) {
         bt_loop_turn(worker->local.loop, 1);
     }
     (void)start_another(&other);
-    ck_assert_int_eq(x->state, XS_WAIT);
+    ck_assert_int_eq(place_of(x), AT_WAIT);
     ck_assert_uint_eq(worker->local.admission.timer.due.at, due);
-    on(XE_CLIENT_GONE, NULL);
+    on(XE_CLIENT_GONE);
     fake_sink_fini(&other);
 }
 END_TEST
@@ -1769,8 +2263,8 @@ START_TEST(a_stale_unspent_handoff_past_half_its_lease_is_made_anew)
     reach_decode();
     x->params_ms -= 15001;
     on_failed(&x->decode, true, false);
-    ck_assert_int_eq(x->state, XS_PREFILL);
-    ck_assert_int_eq(x->attempts, 0);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
+    ck_assert_int_eq(x->attempt.count, 0);
 }
 END_TEST
 
@@ -1781,7 +2275,7 @@ START_TEST(bodies_together_are_bounded)
     ck_assert_int_eq(exchange_reserve_body(x, 60), FAULT_NONE);
     ck_assert_int_eq(exchange_reserve_body(x, 101), FAULT_OVERLOADED);
     ck_assert_uint_eq(atomic_load(&program.body_bytes), 60);
-    on(XE_CLIENT_GONE, NULL);
+    on(XE_CLIENT_GONE);
 }
 END_TEST
 
@@ -1801,7 +2295,7 @@ START_TEST(an_announced_body_is_charged_as_it_comes)
         ck_assert_uint_ge(atomic_load(&program.body_bytes), came);
         ck_assert_uint_le(atomic_load(&program.body_bytes), came + ahead);
     }
-    on(XE_CLIENT_GONE, NULL);
+    on(XE_CLIENT_GONE);
 }
 END_TEST
 
@@ -1816,7 +2310,7 @@ START_TEST(a_body_of_unknown_length_is_charged_as_it_comes)
         ck_assert_uint_ge(atomic_load(&program.body_bytes), came);
         ck_assert_uint_le(atomic_load(&program.body_bytes), came + 16384);
     }
-    on(XE_CLIENT_GONE, NULL);
+    on(XE_CLIENT_GONE);
 }
 END_TEST
 
@@ -1832,7 +2326,7 @@ START_TEST(the_bodies_of_one_address_are_bounded)
     ck_assert_int_eq(exchange_reserve_body(x, 101), FAULT_CLIENT_LIMIT);
     ck_assert_uint_eq(atomic_load(&program.body_bytes), 60);
     quota_leave(x->quota);
-    on(XE_CLIENT_GONE, NULL);
+    on(XE_CLIENT_GONE);
     quotas_close(&quotas);
 }
 END_TEST
@@ -1851,7 +2345,7 @@ START_TEST(a_leg_that_cannot_be_opened_is_an_overload)
     fake_legs()->refuses = true;
     start();
     ck_assert_uint_eq(fake.code, 503);
-    ck_assert_int_eq(x->state, XS_DONE);
+    ck_assert_int_eq(place_of(x), AT_DONE);
 }
 END_TEST
 
@@ -1874,7 +2368,7 @@ START_TEST(a_bad_answer_of_decode_is_tried_elsewhere_and_then_an_error)
         again();
         reach_decode();
         answer_decode(200, texts[i]);
-        ck_assert_int_eq(x->state, XS_PREFILL); /* spent: P and D anew */
+        ck_assert_int_eq(place_of(x), AT_PREFILL); /* spent: P and D anew */
         answer_prefill(PARAMS);
         answer_decode(200, texts[i]);
         ck_assert_uint_eq(fake.answers, 1);
@@ -1898,6 +2392,13 @@ START_TEST(a_cut_answer_has_its_fault_and_the_code_that_was_sent)
     ck_assert_uint_eq(fake.ends, 0);
     ck_assert_int_eq(x->fault, FAULT_DECODE_BAD);
     ck_assert_uint_eq(x->code, 200);
+    again();
+    reach_decode();
+    on_head(&x->decode, 200, "text/event-stream");
+    on_body(&x->decode, "data: {}\n\ndata: {\"kv_transfer_params\":\n\n");
+    ck_assert_uint_eq(fake.cuts, 1); /* one piece commits and breaks */
+    ck_assert_int_eq(x->fault, FAULT_DECODE_BAD);
+    ck_assert_uint_eq(fake_legs()->opened[LEG_DECODE], 1);
     again();
     reach_stream();
     on_body(&x->decode, "data: {\"kv_transfer_params\":\n\n");
@@ -1923,7 +2424,7 @@ START_TEST(a_bad_answer_of_prefill_is_tried_elsewhere_and_then_an_error)
         again();
         start();
         for (int n = 0; n < 2; n++) {
-            ck_assert_int_eq(x->state, XS_PREFILL);
+            ck_assert_int_eq(place_of(x), AT_PREFILL);
             on_head(&x->prefill, 200, "application/json");
             on_body(&x->prefill, texts[i]);
             on_end(&x->prefill);
@@ -1992,7 +2493,7 @@ END_TEST
 
 START_TEST(the_words_of_a_failed_engine_are_waited_for_shortly)
 {
-    const enum exchange_event_kind ends[] = {XE_END, XE_FAILED, XE_DEADLINE};
+    const enum hit ends[] = {HIT_END, HIT_FAILED, HIT_DEADLINE};
 
     for (size_t i = 0; i < BT_ARRAY_LEN(ends); i++) {
         again();
@@ -2002,7 +2503,7 @@ START_TEST(the_words_of_a_failed_engine_are_waited_for_shortly)
             on_head(&x->prefill, 500, "application/json");
             on_body(&x->prefill, "{\"error\":");
             ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], n);
-            on(ends[i], &x->prefill);
+            hit(ends[i], &x->prefill);
         }
         ck_assert_uint_eq(fake.code, 502);
         ck_assert(has(bt_buf_str(&fake.body), "it answered 500"));
@@ -2011,9 +2512,9 @@ START_TEST(the_words_of_a_failed_engine_are_waited_for_shortly)
         on_sent(&x->decode);
         on_head(&x->decode, 500, "application/json");
         on_body(&x->decode, "{\"error\":");
-        ck_assert_int_eq(x->state, XS_DECODE);
-        on(ends[i], &x->decode);
-        ck_assert_int_eq(x->state, XS_PREFILL);
+        ck_assert_int_eq(place_of(x), AT_DECODE);
+        hit(ends[i], &x->decode);
+        ck_assert_int_eq(place_of(x), AT_PREFILL);
     }
 }
 END_TEST
@@ -2027,7 +2528,7 @@ START_TEST(decode_that_refuses_the_params_blames_prefill)
     reach_decode();
     first = x->prefill.engine;
     answer_decode(400, words);
-    ck_assert_int_eq(x->state, XS_PREFILL);
+    ck_assert_int_eq(place_of(x), AT_PREFILL);
     ck_assert_ptr_ne(x->prefill.engine, first);
     answer_prefill(PARAMS);
     answer_decode(422, words);
@@ -2041,7 +2542,7 @@ START_TEST(decode_alone_that_refuses_blames_nobody_else)
 {
     start();
     answer_prefill("null");
-    ck_assert_int_eq(x->state, XS_DECODE);
+    ck_assert_int_eq(place_of(x), AT_DECODE);
     answer_decode(400, "kv_transfer_params is missing");
     check_ours(400);
     ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
@@ -2049,8 +2550,10 @@ START_TEST(decode_alone_that_refuses_blames_nobody_else)
 END_TEST
 
 HARNESS_MAIN_WITH(
-    "exchange", setup, teardown, every_event_in_every_state_keeps_the_promises,
-    every_state_ends_by_its_deadlines,
+    "exchange", setup, teardown,
+    every_cell_of_the_table_is_reached_or_can_never_be,
+    every_event_at_every_place_keeps_the_promises,
+    every_place_ends_by_its_deadlines,
     a_bad_answer_of_decode_is_tried_elsewhere_and_then_an_error,
     a_cut_answer_has_its_fault_and_the_code_that_was_sent,
     a_bad_answer_of_prefill_is_tried_elsewhere_and_then_an_error,
