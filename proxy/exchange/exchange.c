@@ -1762,17 +1762,28 @@ static bool take_result(struct exchange *x, enum relay_result result)
     return true;
 }
 
+/* The relay may begin the answer and find a fault in it in one step. */
+static void note_commit(struct exchange *x)
+{
+    if (x->relay.committed && x->d != D_FIRST) {
+        commit(x);
+    }
+}
+
 static void decode_body(struct exchange *x, struct bt_str bytes)
 {
+    const bool had_begun = x->d == D_FIRST;
     const enum relay_result result = relay_body(&x->relay, bytes);
 
-    if (x->sink == NULL || (result != RELAY_GO && !take_result(x, result))) {
+    if (x->sink == NULL) {
         return; /* the client left while it was written to */
     }
-    if (x->d == D_FIRST) {
+    note_commit(x);
+    if (result != RELAY_GO && !take_result(x, result)) {
+        return;
+    }
+    if (had_begun) {
         await_more(x);
-    } else if (x->relay.committed) {
-        commit(x);
     } else if (x->d == D_ASKED && !has_failed(&x->decode)) {
         set_due(x, DUE_DECODE, x->local->config->timeouts.idle);
     }
@@ -1787,6 +1798,7 @@ static void decode_whole(struct exchange *x)
         return; /* the client left while it was written to */
     }
     if (result != RELAY_GO) {
+        note_commit(x);
         (void)take_result(x, result);
         return;
     }

@@ -2409,6 +2409,29 @@ START_TEST(a_cut_answer_has_its_fault_and_the_code_that_was_sent)
 }
 END_TEST
 
+START_TEST(a_stream_that_begins_well_and_is_bad_in_one_read_is_cut)
+{
+    reach_decode();
+    on_sent(&x->decode);
+    on_head(&x->decode, 200, "text/event-stream");
+    on_body(&x->decode, "data: {\"n\":1}\n\n"
+                        "data: [{\"kv_transfer_params\":{\"a\":1}}]\n\n");
+    ck_assert_uint_eq(fake.heads, 1);
+    ck_assert_uint_eq(fake.cuts, 1);
+    ck_assert(has(bt_buf_str(&fake.body), "data: {\"error\":"));
+    ck_assert_int_eq(x->fault, FAULT_DECODE_BAD);
+    ck_assert(!leg_is_open(&x->decode));
+    again();
+    reach_decode();
+    on_sent(&x->decode);
+    on_head(&x->decode, 200, "text/event-stream");
+    on_body(&x->decode, "data: {\"n\":1}\n\ndata: [DONE]\n\n");
+    ck_assert_int_eq(place_of(x), AT_STREAM);
+    on_end(&x->decode);
+    ck_assert_uint_eq(fake.ends, 1);
+}
+END_TEST
+
 START_TEST(a_bad_answer_of_prefill_is_tried_elsewhere_and_then_an_error)
 {
     const char *const texts[] = {
@@ -2556,6 +2579,7 @@ HARNESS_MAIN_WITH(
     every_place_ends_by_its_deadlines,
     a_bad_answer_of_decode_is_tried_elsewhere_and_then_an_error,
     a_cut_answer_has_its_fault_and_the_code_that_was_sent,
+    a_stream_that_begins_well_and_is_bad_in_one_read_is_cut,
     a_bad_answer_of_prefill_is_tried_elsewhere_and_then_an_error,
     an_error_that_tells_what_is_private_becomes_one_of_ours,
     an_error_that_tells_nothing_private_passes_as_it_is,
