@@ -15,6 +15,7 @@
 #include "proxy/admin/admin.h"
 #include "proxy/agents/agents.h"
 #include "proxy/agents/handoffs.h"
+#include "proxy/fleet/bootstrap.h"
 #include "proxy/fleet/names.h"
 #include "proxy/fleet/probe.h"
 #include "proxy/metrics/control_stats.h"
@@ -32,6 +33,7 @@ struct control {
     struct probes *probes;
     struct admin *admin;
     struct names *names;
+    struct bootstraps *bootstraps;
     pthread_t thread;
     bool is_running;
 };
@@ -187,6 +189,11 @@ static enum bt_status open_parts(struct control *control)
                             &control->names);
     }
     if (status == BT_OK) {
+        status =
+            bootstraps_open(control->loop, control->options.config,
+                            control->options.registry, &control->bootstraps);
+    }
+    if (status == BT_OK) {
         status = open_probes(control);
     }
     return status;
@@ -268,6 +275,7 @@ void control_close(struct control **control_p)
         admin_close(&control->admin);
     }
     probes_close(&control->probes);
+    bootstraps_close(&control->bootstraps);
     names_close(&control->names);
     agents_close(&control->agents);
     handoffs_close(&control->handoffs);

@@ -189,8 +189,7 @@ static enum bt_conf_verdict report(const struct bt_conf_error *error)
 /* Do engines of this connector find a handoff by the request's id alone? */
 static bool matches_by_id(int connector)
 {
-    return connector == CONNECTOR_TPU || connector == CONNECTOR_MOONCAKE ||
-           connector == CONNECTOR_MOONCAKE_SEQ;
+    return connector == CONNECTOR_TPU || connector == CONNECTOR_MOONCAKE_SEQ;
 }
 
 static enum bt_conf_verdict say_good(const struct config *config)

@@ -187,6 +187,27 @@ static bool check_handoff_places(struct check *check,
     return true;
 }
 
+/* Names are resolved for the URL alone. */
+static bool check_bootstrap(struct check *check,
+                            const struct engine_conf *engine,
+                            const struct bt_url *url)
+{
+    char text[300];
+    struct bt_url own;
+    struct bt_addrs addrs;
+
+    if (engine->bootstrap == NULL) {
+        return true;
+    }
+    (void)snprintf(text, sizeof(text), "http://%.280s", engine->bootstrap);
+    return (bt_url_parse(text, &own, NULL) == BT_OK &&
+            (bt_url_addr(&own, &addrs) || strcmp(own.host, url->host) == 0)) ||
+           bt_conf_fail(check->error,
+                        "bad bootstrap \"%.160s\"; write host:port, the host "
+                        "as a number or as the URL has it",
+                        engine->bootstrap);
+}
+
 /* Whether one of the engines has this URL; those before are good. */
 static bool has_url(const struct engine_conf *engines, size_t count,
                     const struct bt_url *url)
@@ -213,6 +234,7 @@ static bool check_engines(struct check *check, const struct side_conf *side,
         at(check, "pools.%zu.%s.engines.%zu", pool, name, i);
         if (!check_url(check, &engines[i], &url) ||
             !check_handoff_places(check, &engines[i]) ||
+            !check_bootstrap(check, &engines[i], &url) ||
             !check_secret(check, engines[i].key_file)) {
             return false;
         }
@@ -259,12 +281,6 @@ static bool check_connector(struct check *check, const struct pool_conf *pool,
     const char *const name = config_connectors[pool->connector];
 
     at(check, "pools.%zu.connector", index);
-    if (pool->connector == CONNECTOR_MOONCAKE) {
-        return bt_conf_fail(check->error,
-                            "%s is not built yet; use baton, nixl, "
-                            "mooncake-seq, tpu or none",
-                            name);
-    }
     if (pool->connector != CONNECTOR_NONE && pool->prefill.engines.count == 0) {
         return bt_conf_fail(check->error,
                             "%s needs prefill engines; add one (--prefill "

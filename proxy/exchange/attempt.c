@@ -112,19 +112,18 @@ static enum fault alone_fault(enum route_reason reason)
 }
 
 /* D alone where the pool refuses that: the client is told so. */
-static struct attempt_plan check_alone(const struct attempt *attempt,
-                                       struct attempt_plan plan)
+static void check_alone(const struct attempt *attempt,
+                        struct attempt_plan *plan)
 {
-    if (!leads_on(&plan) || plan.step == ATTEMPT_ANSWER ||
-        plan.reason == ROUTE_REASON_PD ||
+    if (plan->reason == ROUTE_REASON_PD || !leads_on(plan) ||
+        plan->step == ATTEMPT_ANSWER ||
         attempt->pool->conf->handoff.alone == ALONE_ALLOW) {
-        return plan;
+        return;
     }
-    plan.step = ATTEMPT_REFUSE;
-    plan.fault = alone_fault(plan.reason);
-    plan.status = 0;
-    plan.detail = bt_str_of(route_reason_names[plan.reason]);
-    return plan;
+    plan->step = ATTEMPT_REFUSE;
+    plan->fault = alone_fault(plan->reason);
+    plan->status = 0;
+    plan->detail = bt_str_of(route_reason_names[plan->reason]);
 }
 
 /*
@@ -199,7 +198,9 @@ struct attempt_plan attempt_next(const struct attempt *attempt,
                                 .reason = attempt->reason};
 
     if (facts->cause == ATTEMPT_ANSWERED) {
-        return check_alone(attempt, after_answer(attempt));
+        plan = after_answer(attempt);
+        check_alone(attempt, &plan);
+        return plan;
     }
     if (!is_failure || facts->may_retry) {
         plan = find(attempt, facts);
@@ -213,5 +214,6 @@ struct attempt_plan attempt_next(const struct attempt *attempt,
         plan.fault = facts->fault;
         plan.status = facts->status;
     }
-    return check_alone(attempt, plan);
+    check_alone(attempt, &plan);
+    return plan;
 }

@@ -377,10 +377,10 @@ static bool must_be_cut(const struct exchange *x)
 {
     const struct local *const local = x->local;
     const size_t limit = (size_t)local->config->limits.tails;
-    const bool is_owed = is_stock(x) && x->params.len > 0 && !is_spent(x);
 
     return limit > 0 && local->tail_count - local->unsent_count > limit &&
-           (must_harvest(x) || must_linger(x) || is_owed ||
+           (must_harvest(x) || must_linger(x) ||
+            (is_stock(x) && x->params.len > 0 && !is_spent(x)) ||
             (!x->is_logged && !x->is_unsent));
 }
 
@@ -972,7 +972,7 @@ static void open_release(struct exchange *x)
 
 static void give_back(struct exchange *x)
 {
-    if (is_stock(x) && !is_at_once(x) && x->params.len > 0 && !is_spent(x)) {
+    if (x->params.len > 0 && is_stock(x) && !is_spent(x) && !is_at_once(x)) {
         open_release(x);
     }
     set_prefill(x, P_RELEASED);
@@ -1119,7 +1119,9 @@ static enum blame blame_head(const struct exchange *x, const struct leg *leg,
         .role = leg->role,
         .code = head->code,
         .engine = leg->engine,
-        .is_coded = blame_is_coded(head),
+        /* P's answer is read to the end, whatever it says. */
+        .is_coded = (leg->role != LEG_PREFILL || head->code != 200) &&
+                    blame_is_coded(head),
         .forces_tool = x->request.forces_tool,
     };
 
@@ -1207,6 +1209,8 @@ static bool has_failed(const struct leg *leg)
     return leg_is_open(leg) && leg->code >= 500;
 }
 
+static void on_leg(void *owner, const struct leg_event *event);
+
 /* --- P --- */
 
 /* D alone; if it takes the call, the pool's next ones go there at once. */
@@ -1259,6 +1263,7 @@ static void prefill_head(struct exchange *x, const struct bt_http_head *head)
         prefill_is_bad(x, FAULT_PREFILL_BAD, answered(x, head->code));
         return;
     case BLAME_ENGINE:
+        bt_buf_clear(&x->answer);
         set_due(x, DUE_PREFILL, WORDS_MS);
         return;
     case BLAME_CODED:
@@ -1267,6 +1272,7 @@ static void prefill_head(struct exchange *x, const struct bt_http_head *head)
     case BLAME_LIMIT:
     case BLAME_CLIENT:
         /* Kept to be passed on. */
+        bt_buf_clear(&x->answer); /* what D said is not passed on */
         headers_write_answer(head, &fields);
         x->fields = bt_arena_dup(&x->arena, bt_buf_str(&fields));
         bt_buf_fini(&fields);
@@ -1296,16 +1302,6 @@ static void prefill_good(struct exchange *x,
     }
     x->failure.cause = ATTEMPT_ANSWERED;
     set_prefill(x, P_ANSWERED);
-}
-
-/* D waits for P's blocks from now on. */
-static void early_is_asked(struct exchange *x)
-{
-    if (x->d == D_EARLY) {
-        set_decode(x, D_ASKED);
-        set_due(x, DUE_DECODE, x->local->config->timeouts.first_byte);
-    }
-    follow(x);
 }
 
 /*
@@ -1348,6 +1344,28 @@ static void prefill_is_foreign(struct exchange *x, struct bt_str host)
                    BT_STR("its handoff names a foreign host"));
 }
 
+/*
+ * P has answered: D's own answer, which was kept back until then, is worth what
+ * it says.
+ */
+static void let_early_on(struct exchange *x)
+{
+    struct leg *const leg = &x->decode;
+    struct leg_event event = {
+        .kind = LEG_BODY, .leg = leg, .bytes = bt_buf_str(&x->answer)};
+
+    set_decode(x, D_ASKED);
+    set_due(x, DUE_DECODE, x->local->config->timeouts.first_byte);
+    leg_resume(leg);
+    if (x->answer.len > 0) {
+        on_leg(x, &event);
+    }
+    if (leg_is_open(leg) && leg->is_whole) {
+        event.kind = LEG_END;
+        on_leg(x, &event);
+    }
+}
+
 static void prefill_end(struct exchange *x)
 {
     struct prefill_answer answer = {0};
@@ -1363,7 +1381,7 @@ static void prefill_end(struct exchange *x)
     }
     if (is_at_once(x)) {
         prefill_good(x, &answer);
-        early_is_asked(x);
+        let_early_on(x);
         return;
     }
     switch (prefill_read(x->attempt.prefill, x->handoff_text,
@@ -1462,19 +1480,6 @@ static void on_prefill(struct exchange *x, const struct leg_event *event)
             prefill_failed(x, event->failure);
         }
         return;
-    }
-}
-
-/* D answers the client already: whatever P says now changes nothing for it. */
-static void on_late_prefill(struct exchange *x, const struct leg_event *event)
-{
-    const struct prefill_answer nothing = {0};
-
-    if (event->kind == LEG_END && x->prefill.code == 200) {
-        prefill_good(x, &nothing);
-        follow(x);
-    } else if (event->kind == LEG_END || event->kind == LEG_FAILED) {
-        prefill_fails(x, LEG_LOST, FAULT_PREFILL_FAILED, 0);
     }
 }
 
@@ -1703,12 +1708,6 @@ static void await_more(struct exchange *x)
     }
 }
 
-static bool bodies_are_sent(const struct exchange *x)
-{
-    return leg_is_sent(&x->decode) &&
-           (!leg_is_open(&x->prefill) || leg_is_sent(&x->prefill));
-}
-
 static void commit(struct exchange *x)
 {
     x->code = x->relay.code;
@@ -1718,7 +1717,7 @@ static void commit(struct exchange *x)
     set_due(x, DUE_DECODE, x->local->config->timeouts.idle);
     await_more(x);
     follow(x);
-    if (bodies_are_sent(x)) {
+    if (leg_is_sent(&x->decode)) {
         drop_body(x);
     }
 }
@@ -1844,6 +1843,23 @@ static void decode_due(struct exchange *x)
     }
 }
 
+/* D is quicker than P, whose verdict is waited for: nothing of it counts yet,
+ * but that it fails. */
+static bool is_too_early(const struct exchange *x)
+{
+    return x->d == D_EARLY && x->decode.code < 400;
+}
+
+static void hold_early(struct exchange *x, struct bt_str bytes)
+{
+    bt_buf_append(&x->answer, bytes);
+    if (x->answer.failed) {
+        refuse(x, FAULT_OVERLOADED);
+    } else if (x->answer.len > RELAY_HOLD_MAX) {
+        leg_pause(&x->decode);
+    }
+}
+
 /* Before its answer is the client's. */
 static void on_decode(struct exchange *x, const struct leg_event *event)
 {
@@ -1854,10 +1870,16 @@ static void on_decode(struct exchange *x, const struct leg_event *event)
         decode_head(x, event->head);
         return;
     case LEG_BODY:
-        decode_body(x, event->bytes);
+        if (is_too_early(x)) {
+            hold_early(x, event->bytes);
+        } else {
+            decode_body(x, event->bytes);
+        }
         return;
     case LEG_END:
-        decode_whole(x);
+        if (!is_too_early(x)) {
+            decode_whole(x);
+        }
         return;
     case LEG_FAILED:
         if (has_failed(&x->decode)) {
@@ -1964,8 +1986,6 @@ static void on_leg(void *owner, const struct leg_event *event)
         on_release(x, event);
     } else if (x->client == C_OVER) {
         on_harvest(x, event);
-    } else if (x->client == C_COMMITTED) {
-        on_late_prefill(x, event);
     } else {
         on_prefill(x, event);
     }
@@ -1975,8 +1995,6 @@ static void on_prefill_due(struct exchange *x)
 {
     if (x->client == C_OVER) {
         harvest_fails(x);
-    } else if (x->client == C_COMMITTED) {
-        prefill_fails(x, LEG_TIMED_OUT, FAULT_PREFILL_TIMEOUT, 0);
     } else {
         prefill_due(x);
     }

@@ -214,13 +214,9 @@ const struct pool *registry_pool(const struct registry *registry,
     return NULL;
 }
 
-bool engine_is_usable(const struct engine *engine)
+const char *engine_bootstrap_id(const struct engine *engine)
 {
-    if (atomic_load_explicit(&engine->failed_at_ms, memory_order_relaxed) !=
-        0) {
-        return false;
-    }
-    return engine_is_introduced(engine);
+    return atomic_load_explicit(&engine->bootstrap_id, memory_order_acquire);
 }
 
 bool engine_is_introduced(const struct engine *engine)
@@ -234,15 +230,19 @@ bool engine_is_introduced(const struct engine *engine)
            engine_bootstrap_id(engine) != NULL;
 }
 
+bool engine_is_usable(const struct engine *engine)
+{
+    if (atomic_load_explicit(&engine->failed_at_ms, memory_order_relaxed) !=
+        0) {
+        return false;
+    }
+    return engine_is_introduced(engine);
+}
+
 const char *engine_bootstrap(const struct engine *engine)
 {
     return engine->conf->bootstrap != NULL ? engine->conf->bootstrap
                                            : engine->url.authority;
-}
-
-const char *engine_bootstrap_id(const struct engine *engine)
-{
-    return atomic_load_explicit(&engine->bootstrap_id, memory_order_acquire);
 }
 
 static bool any_usable(struct engine *const *engines, size_t count)

@@ -1,6 +1,6 @@
 # proxy/: one executable per module. baton-engine has modules of the same
 # names, hence the prefix.
-foreach(module request route fault filter headers engine auth cors quota)
+foreach(module request route fault filter headers engine auth cors quota bootstrap)
   baton_unit(test_proxy_${module} LIBS baton_proxy)
 endforeach()
 

@@ -282,13 +282,30 @@ START_TEST(takes_origins_as_browsers_write_them)
 }
 END_TEST
 
+START_TEST(a_bootstrap_server_has_a_number_or_the_name_of_its_engine)
+{
+    static const struct {
+        const char *bootstrap;
+        bool is_good;
+    } rows[] = {{"10.0.0.1:8998", true}, {"[::1]:8998", true},
+                {"x:8998", true},        {"y:8998", false},
+                {"x:8998/a", false},     {"10.0.0.1:", false},
+                {"x:99999", false}};
+
+    make_good();
+    set("pools.0.decode.engines.0", "http://x:1");
+    for (size_t i = 0; i < BT_ARRAY_LEN(rows); i++) {
+        set("pools.0.decode.engines.0.bootstrap", rows[i].bootstrap);
+        ck_assert_msg((config_check(&config, &error) == BT_OK) ==
+                          rows[i].is_good,
+                      "%s", rows[i].bootstrap);
+    }
+}
+END_TEST
+
 START_TEST(refuses_what_is_not_built_yet)
 {
     make_good();
-    set("pools.0.connector", "mooncake");
-    ck_assert_int_ne(config_check(&config, &error), BT_OK);
-    ck_assert_ptr_nonnull(strstr(error.text, "is not built yet"));
-    set("pools.0.connector", "baton");
     set("pools.0.decode.policy", "prefix");
     expect_refusal("pools.0.decode.policy: prefix is not built yet; use "
                    "round-robin");
@@ -532,23 +549,27 @@ START_TEST(ends_well_after_check_and_print)
 }
 END_TEST
 
-HARNESS_MAIN_WITH(
-    "config", setup, teardown, begins_with_the_documented_values,
-    begins_with_the_documented_limits, begins_with_the_documented_deadlines,
-    gives_a_new_pool_its_defaults, reads_a_whole_file,
-    accepts_a_good_pool_of_each_connector,
-    refuses_a_configuration_without_engines,
-    refuses_connectors_that_do_not_fit_the_engines,
-    accepts_prefill_engines_that_connector_none_does_not_ask,
-    keeps_a_handoff_as_long_as_its_connector_unless_set,
-    refuses_decode_alone_where_something_asks_for_it,
-    takes_origins_as_browsers_write_them, refuses_what_is_not_built_yet,
-    refuses_baton_without_agents_or_key, refuses_bad_engine_entries,
-    accepts_addresses_blocks_and_names_as_handoff_hosts,
-    refuses_an_engine_that_stands_there_twice,
-    refuses_a_pool_that_hides_the_next, refuses_bad_addresses,
-    refuses_a_link_that_would_always_die, refuses_secrets_that_others_can_read,
-    describes_one_pool_by_flags,
-    lets_flags_win_over_the_file_wherever_they_stand,
-    refuses_pool_flags_beside_pools_in_the_file, exits_with_two_on_bad_input,
-    ends_well_after_check_and_print)
+HARNESS_MAIN_WITH("config", setup, teardown, begins_with_the_documented_values,
+                  begins_with_the_documented_limits,
+                  begins_with_the_documented_deadlines,
+                  gives_a_new_pool_its_defaults, reads_a_whole_file,
+                  accepts_a_good_pool_of_each_connector,
+                  refuses_a_configuration_without_engines,
+                  refuses_connectors_that_do_not_fit_the_engines,
+                  accepts_prefill_engines_that_connector_none_does_not_ask,
+                  keeps_a_handoff_as_long_as_its_connector_unless_set,
+                  refuses_decode_alone_where_something_asks_for_it,
+                  takes_origins_as_browsers_write_them,
+                  a_bootstrap_server_has_a_number_or_the_name_of_its_engine,
+                  refuses_what_is_not_built_yet,
+                  refuses_baton_without_agents_or_key,
+                  refuses_bad_engine_entries,
+                  accepts_addresses_blocks_and_names_as_handoff_hosts,
+                  refuses_an_engine_that_stands_there_twice,
+                  refuses_a_pool_that_hides_the_next, refuses_bad_addresses,
+                  refuses_a_link_that_would_always_die,
+                  refuses_secrets_that_others_can_read,
+                  describes_one_pool_by_flags,
+                  lets_flags_win_over_the_file_wherever_they_stand,
+                  refuses_pool_flags_beside_pools_in_the_file,
+                  exits_with_two_on_bad_input, ends_well_after_check_and_print)
