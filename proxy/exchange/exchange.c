@@ -696,7 +696,12 @@ static struct attempt_facts facts_of(const struct exchange *x, bool passes_on)
 {
     const struct attempt *const attempt = &x->attempt;
     const bool is_decode = x->failure.cause == ATTEMPT_DECODE_FAILED;
+    const bool is_failure =
+        is_decode || x->failure.cause == ATTEMPT_PREFILL_FAILED;
 
+    if (x->failure.cause == ATTEMPT_ANSWERED) {
+        return (struct attempt_facts){.cause = ATTEMPT_ANSWERED};
+    }
     return (struct attempt_facts){
         .cause = x->failure.cause,
         .has_handoff = x->failure.cause != ATTEMPT_PREFILL_FAILED &&
@@ -704,7 +709,8 @@ static struct attempt_facts facts_of(const struct exchange *x, bool passes_on)
         .may_repeat = is_decode && is_baton(x) &&
                       attempt_wants_prefill(attempt) && x->params.len > 0 &&
                       !x->is_pulled,
-        .may_retry = conf_of(x)->handoff.on_failure != ON_FAILURE_ERROR &&
+        .may_retry = is_failure &&
+                     conf_of(x)->handoff.on_failure != ON_FAILURE_ERROR &&
                      attempt->deaths < ATTEMPT_DEATHS_MAX &&
                      attempt->count < x->local->config->retry.attempts &&
                      pool_local_has_budget(local_pool(x->local, attempt->pool)),

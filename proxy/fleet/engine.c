@@ -219,7 +219,7 @@ const char *engine_bootstrap_id(const struct engine *engine)
     return atomic_load_explicit(&engine->bootstrap_id, memory_order_acquire);
 }
 
-bool engine_is_introduced(const struct engine *engine)
+static inline bool is_introduced(const struct engine *engine)
 {
     const int connector = engine->pool->conf->connector;
 
@@ -230,13 +230,18 @@ bool engine_is_introduced(const struct engine *engine)
            engine_bootstrap_id(engine) != NULL;
 }
 
+bool engine_is_introduced(const struct engine *engine)
+{
+    return is_introduced(engine);
+}
+
 bool engine_is_usable(const struct engine *engine)
 {
     if (atomic_load_explicit(&engine->failed_at_ms, memory_order_relaxed) !=
         0) {
         return false;
     }
-    return engine_is_introduced(engine);
+    return is_introduced(engine);
 }
 
 const char *engine_bootstrap(const struct engine *engine)
