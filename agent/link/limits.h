@@ -13,6 +13,7 @@
 #define LINK_ENGINE_MAX      255u         /* bytes of texts in hello */
 #define LINK_URL_MAX         1024u
 #define LINK_FINGERPRINT_MAX 4096u
+#define LINK_SUMMARY_MAX     1024u
 #define LINK_KEY_MAX         4096u
 #define LINK_WORLD_MAX       64u /* ranks of an engine */
 

@@ -86,7 +86,19 @@ static json_t *view_ranks(const struct agent_group *group, uint64_t now_ms)
     return ranks;
 }
 
-/* What the ranks of a D say of the ranks of each P. */
+static json_t *view_sources(uint64_t sources)
+{
+    json_t *const ranks = json_array();
+
+    for (unsigned i = 0; i < HANDOFF_RANKS_MAX; i++) {
+        if ((sources >> i & 1) != 0) {
+            (void)json_array_append_new(ranks, json_integer(i));
+        }
+    }
+    return ranks;
+}
+
+/* What the ranks of a D say of each P. */
 static json_t *view_peers(const struct agent_group *group)
 {
     json_t *const peers = json_array();
@@ -101,8 +113,8 @@ static json_t *view_peers(const struct agent_group *group)
         TAILQ_FOREACH (peer, &link->as_decode, by_decode) {
             json_t *const json = json_object();
 
-            put(json, "prefill", text_of(peer->prefill->hello.url));
-            put(json, "prefill_rank", json_integer(peer->prefill->hello.rank));
+            put(json, "prefill", text_of(peer->prefill->url));
+            put(json, "prefill_ranks", view_sources(peer->sources));
             put(json, "rank", json_integer(link->hello.rank));
             put(json, "state", text_of(peer_state_text(peer->state)));
             put(json, "provider", text_of(peer->provider));

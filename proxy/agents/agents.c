@@ -276,6 +276,13 @@ static enum bt_status open_groups(struct agents *agents)
             return BT_ERR_NOMEM;
         }
     }
+    for (size_t i = 0; i < agents->group_count; i++) {
+        agents->groups[i].readers =
+            calloc(agents->group_count, sizeof(*agents->groups[i].readers));
+        if (agents->groups[i].readers == NULL) {
+            return BT_ERR_NOMEM;
+        }
+    }
     return BT_OK;
 }
 

@@ -19,7 +19,7 @@
 #define AGENTS_LINKS_MAX 4096u
 #define AGENTS_STRANGERS 128u /* links that are not up yet */
 #define AGENTS_PEERS_MAX 65536u
-#define AGENT_HIGH_WATER 65536u /* unsent; no card is sent above it */
+#define AGENT_HIGH_WATER 65536u /* unsent; above it introductions wait */
 #define AGENT_HELLO_MS   2000u
 #define AGENT_RIVAL_MS   1000u
 #define AGENT_ORPHAN_MS  11000u /* the agents' 10 s and some */
@@ -40,7 +40,8 @@ struct agent_hello {
     struct bt_buf peer; /* the object that its peers get, text as it came */
     uint64_t engine_boot, boot;
     uint64_t blocks, block_tokens;
-    unsigned rank, world, tp, pp;
+    char *summary; /* of its layout: an object, text as it came */
+    unsigned rank, world, tp, pp, dp;
     enum agent_role role;
     uint64_t boots[AGENT_BOOTS_MAX]; /* scheduler: of all ranks */
     size_t boot_count;
@@ -81,8 +82,8 @@ struct agent_link {
     bool is_draining;          /* the agent said goodbye */
     bool is_syncing;           /* until the sync's last part */
     uint64_t blocks_free;      /* UINT64_MAX: unknown */
-    struct peer_list as_prefill, as_decode;
-    struct peer_list unsent; /* of as_decode: cards that wait for room */
+    struct peer_list as_decode;
+    struct peer_list unsent; /* of as_decode: what waits for room */
 };
 TAILQ_HEAD(agent_link_list, agent_link);
 
@@ -115,6 +116,8 @@ struct agent_group {
     unsigned world; /* as last linked; 0: never was */
     bool is_linked;
     uint64_t boot;
+    struct peer_list as_prefill;
+    unsigned *readers; /* by group: our ranks that can read from it */
 };
 
 enum peer_state {
@@ -123,16 +126,23 @@ enum peer_state {
     PEER_FAILED
 };
 
-/* A rank of P and the rank of D that reads from it. */
+/* An engine of P and a rank of D that reads from it. Sets of P's ranks. */
 struct peer {
     TAILQ_ENTRY(peer) by_prefill, by_decode, by_turn;
-    struct agent_link *prefill, *decode;
-    bool is_unsent;
+    struct agent_group *prefill;
+    struct agent_link *decode;
+    bool is_queued;    /* in decode->unsent */
+    bool is_up_unsent; /* the peer_up itself; before its cards */
+    uint64_t sources;  /* that D wants; 0: not known yet, or refused */
+    uint64_t unsent;   /* of sources: their cards */
+    uint64_t ready;    /* of sources: D can read from them */
     enum peer_state state;
     char provider[16];
     char reason[384];
     uint32_t us;
 };
+
+_Static_assert(HANDOFF_RANKS_MAX <= 64, "struct peer has sets of ranks");
 
 struct agents {
     struct agents_options options;

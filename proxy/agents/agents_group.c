@@ -33,7 +33,7 @@ static void rank_dead(struct agent_rank *rank)
     }
     rank->state = AGENT_RANK_DEAD;
     handoffs_rank_dead(rank->group->agents->handoffs, &place);
-    peers_rank_down(rank->group->agents, rank);
+    peers_rank_down(rank);
     for (size_t i = 0; i < rank->group->engine_count; i++) {
         options->on_lost(options->owner, rank->group->engines[i]);
     }
@@ -73,6 +73,7 @@ void agent_group_init(struct agent_group *group, struct agents *agents,
 {
     group->agents = agents;
     group->url = url;
+    TAILQ_INIT(&group->as_prefill);
     for (unsigned i = 0; i < HANDOFF_RANKS_MAX; i++) {
         group->ranks[i].group = group;
         group->ranks[i].rank = i;
@@ -87,6 +88,7 @@ void agent_group_fini(struct agent_group *group)
         free(group->ranks[i].engine);
     }
     free(group->engines);
+    free(group->readers);
 }
 
 /* The boot that all ranks share where the scheduler names their boots. */
@@ -216,6 +218,7 @@ static void group_update(struct agent_group *group)
 {
     unsigned world = 0;
     const uint64_t boot = boot_of(group, &world);
+    const bool was_linked = group->is_linked;
 
     group->is_linked = boot != 0;
     if (group->is_linked) {
@@ -225,7 +228,9 @@ static void group_update(struct agent_group *group)
     for (size_t i = 0; i < group->engine_count; i++) {
         publish_engine(group, group->engines[i]);
     }
-    peers_publish(group->agents, group);
+    if (group->is_linked != was_linked) {
+        peers_group_changed(group);
+    }
 }
 
 void agent_group_attach(struct agent_group *group, struct agent_link *link)

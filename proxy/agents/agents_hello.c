@@ -134,6 +134,7 @@ static bool read_numbers(const struct agent_message *message,
     hello->world = agent_message_u32(message, AGENT_MEMBER_WORLD, 0);
     hello->tp = agent_message_u32(message, AGENT_MEMBER_TP, 1);
     hello->pp = agent_message_u32(message, AGENT_MEMBER_PP, 1);
+    hello->dp = agent_message_u32(message, AGENT_MEMBER_DP, 0);
     hello->blocks = agent_message_u64(message, AGENT_MEMBER_BLOCKS, 0);
     hello->block_tokens =
         agent_message_u64(message, AGENT_MEMBER_BLOCK_TOKENS, 0);
@@ -155,10 +156,26 @@ static bool read_numbers(const struct agent_message *message,
     return true;
 }
 
+static bool read_summary(const struct agent_message *message,
+                         struct agent_hello *hello)
+{
+    const struct bt_json_value *const summary =
+        &message->members[AGENT_MEMBER_SUMMARY];
+
+    if (summary->type == BT_JSON_NONE) {
+        hello->summary = bt_str_dup(BT_STR("{}"));
+    } else if (summary->type == BT_JSON_OBJECT &&
+               summary->text.len <= LINK_SUMMARY_MAX) {
+        hello->summary = bt_str_dup(summary->text);
+    }
+    return hello->summary != NULL;
+}
+
 /* Everything that the agent said of itself, but for what was for us alone. */
 static bool copy_peer(struct bt_str line, struct agent_hello *hello)
 {
-    static const char *const OURS[] = {"t", "v", "proof", "features", "boots"};
+    static const char *const OURS[] = {"t",        "v",     "proof",
+                                       "features", "boots", "summary"};
     struct bt_json_iter it;
     struct bt_json_member member;
 
@@ -210,6 +227,10 @@ bool agent_hello_read(const struct agent_link *link, struct bt_str line,
     if (!read_boots(message, hello)) {
         return false;
     }
+    *why_p = "hello's summary is no object of at most 1024 bytes";
+    if (!read_summary(message, hello)) {
+        return false;
+    }
     *why_p = "hello has no card";
     if (hello->role != AGENT_ROLE_SCHEDULER &&
         message->members[AGENT_MEMBER_CARD].type != BT_JSON_OBJECT) {
@@ -225,6 +246,7 @@ void agent_hello_fini(struct agent_hello *hello)
     free(hello->engine);
     free(hello->url);
     free(hello->fingerprint);
+    free(hello->summary);
     bt_buf_fini(&hello->peer);
     memset(hello, 0, sizeof(*hello));
 }

@@ -65,7 +65,7 @@ static void leave(struct agent_link *link, const char *why)
                    link->hello.url, "the link of rank %u (%s) ended: %s",
                    link->hello.rank, link->address, why);
     link->state = AGENT_LINK_REFUSED;
-    peers_forget(agents, link);
+    peers_forget(link);
     if (link->group != NULL) {
         agent_group_detach(link->group, link);
     }
@@ -428,10 +428,17 @@ static void on_sync(struct agent_link *link, const struct agent_message *m)
 
 /* --- other messages --- */
 
+static void on_peer_want(struct agent_link *link, const struct agent_message *m)
+{
+    if (!peers_want(link, m)) {
+        agent_link_ignore(link);
+    }
+}
+
 static void on_peer_ready(struct agent_link *link,
                           const struct agent_message *m)
 {
-    if (!peers_report(link->agents, link, m, true)) {
+    if (!peers_report(link, m, true)) {
         agent_link_ignore(link);
     }
 }
@@ -439,7 +446,7 @@ static void on_peer_ready(struct agent_link *link,
 static void on_peer_failed(struct agent_link *link,
                            const struct agent_message *m)
 {
-    if (!peers_report(link->agents, link, m, false)) {
+    if (!peers_report(link, m, false)) {
         agent_link_ignore(link);
     }
 }
@@ -487,6 +494,7 @@ static const struct {
     {"pull_failed", on_pull_failed},
     {"sync", on_sync},
     {"stats", on_stats},
+    {"peer_want", on_peer_want},
     {"peer_ready", on_peer_ready},
     {"peer_failed", on_peer_failed},
     {"ack", on_nothing},
@@ -558,7 +566,6 @@ static void go_up(struct agent_link *link)
                       config->agents.ping_ms, config->agents.dead_ms);
     if (link->group != NULL) {
         agent_group_attach(link->group, link);
-        peers_introduce(agents, link);
     }
 }
 
@@ -770,7 +777,6 @@ void agent_link_init(struct agent_link *link, struct agents *agents)
 {
     link->agents = agents;
     link->blocks_free = UINT64_MAX;
-    TAILQ_INIT(&link->as_prefill);
     TAILQ_INIT(&link->as_decode);
     TAILQ_INIT(&link->unsent);
     bt_timer_init(&link->timer, agents->options.loop, on_due);

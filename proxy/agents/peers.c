@@ -7,7 +7,10 @@
 #include "common/json/json_write.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+
+#define WHOLE UINT32_MAX /* not a rank: the engine */
 
 static bool role_has(const struct agent_link *link, enum agent_role role)
 {
@@ -45,198 +48,7 @@ static bool groups_pair(const struct agent_group *a,
     return false;
 }
 
-static bool links_pair(const struct agent_link *prefill,
-                       const struct agent_link *decode)
-{
-    return role_has(prefill, AGENT_ROLE_PREFILL) &&
-           role_has(decode, AGENT_ROLE_DECODE) &&
-           groups_pair(prefill->group, decode->group);
-}
-
-static void peer_add(struct agents *agents, struct agent_link *prefill,
-                     struct agent_link *decode)
-{
-    struct peer *const peer =
-        agents->peer_count < AGENTS_PEERS_MAX ? calloc(1, sizeof(*peer)) : NULL;
-
-    if (peer == NULL) {
-        bt_log_limited(BT_LOG_ERROR, prefill->address,
-                       "not introduced to %s: too many pairs", decode->address);
-        return;
-    }
-    peer->prefill = prefill;
-    peer->decode = decode;
-    peer->is_unsent = true;
-    TAILQ_INSERT_TAIL(&prefill->as_prefill, peer, by_prefill);
-    TAILQ_INSERT_TAIL(&decode->as_decode, peer, by_decode);
-    TAILQ_INSERT_TAIL(&decode->unsent, peer, by_turn);
-    agents->peer_count++;
-}
-
-static void peer_sent(struct peer *peer)
-{
-    if (peer->is_unsent) {
-        TAILQ_REMOVE(&peer->decode->unsent, peer, by_turn);
-        peer->is_unsent = false;
-    }
-}
-
-static void peer_remove(struct agents *agents, struct peer *peer)
-{
-    peer_sent(peer);
-    TAILQ_REMOVE(&peer->prefill->as_prefill, peer, by_prefill);
-    TAILQ_REMOVE(&peer->decode->as_decode, peer, by_decode);
-    agents->peer_count--;
-    free(peer);
-}
-
-void peers_send(struct agent_link *link)
-{
-    struct peer *peer;
-
-    while (link->state == AGENT_LINK_UP && link->broken == NULL &&
-           bt_stream_unsent(link->stream) <= AGENT_HIGH_WATER &&
-           (peer = TAILQ_FIRST(&link->unsent)) != NULL) {
-        peer_sent(peer);
-        agent_link_printf(link, "{\"t\":\"peer_up\",\"peer\":%.*s}",
-                          BT_STR_ARG(bt_buf_str(&peer->prefill->hello.peer)));
-    }
-}
-
-static void introduce(struct agents *agents, struct agent_link *prefill,
-                      struct agent_link *decode)
-{
-    if (!links_pair(prefill, decode)) {
-        return;
-    }
-    if (strcmp(prefill->hello.fingerprint, decode->hello.fingerprint) != 0) {
-        bt_log_limited(
-            BT_LOG_WARN, decode->group->url,
-            "not paired with %s: their fingerprints differ, so do the "
-            "bytes of their blocks",
-            prefill->group->url);
-        return;
-    }
-    peer_add(agents, prefill, decode);
-    peers_send(decode);
-}
-
-void peers_introduce(struct agents *agents, struct agent_link *link)
-{
-    if (link->group == NULL || !agent_link_is_rank(link)) {
-        return;
-    }
-    for (size_t i = 0; i < agents->group_count; i++) {
-        const struct agent_group *const group = &agents->groups[i];
-        struct agent_link *const other = group->ranks[link->hello.rank].link;
-
-        if (group != link->group && other != NULL) {
-            introduce(agents, link, other);
-            introduce(agents, other, link);
-        }
-    }
-}
-
-void peers_forget(struct agents *agents, struct agent_link *link)
-{
-    struct peer *next;
-
-    for (struct peer *peer = TAILQ_FIRST(&link->as_prefill); peer != NULL;
-         peer = next) {
-        next = TAILQ_NEXT(peer, by_prefill);
-        peer_remove(agents, peer);
-    }
-    for (struct peer *peer = TAILQ_FIRST(&link->as_decode); peer != NULL;
-         peer = next) {
-        next = TAILQ_NEXT(peer, by_decode);
-        peer_remove(agents, peer);
-    }
-}
-
-void peers_rank_down(struct agents *agents, const struct agent_rank *rank)
-{
-    struct bt_buf line;
-
-    if (rank->engine == NULL) {
-        return;
-    }
-    bt_buf_init(&line);
-    bt_buf_append(&line, BT_STR("{\"t\":\"peer_down\",\"engine\":"));
-    bt_buf_append_json(&line, bt_str_of(rank->engine));
-    bt_buf_printf(&line, ",\"rank\":%u,\"boot\":\"%016" PRIx64 "\"}",
-                  rank->rank, rank->boot);
-    for (size_t i = 0; i < agents->group_count && !line.failed; i++) {
-        struct agent_group *const group = &agents->groups[i];
-        struct agent_link *const reader = group->ranks[rank->rank].link;
-
-        if (reader != NULL && groups_pair(rank->group, group)) {
-            agent_link_send(reader, bt_buf_str(&line));
-        }
-    }
-    bt_buf_fini(&line);
-}
-
-static struct peer *find_peer(struct agent_link *decode, const char *engine,
-                              uint32_t rank, uint64_t boot)
-{
-    struct peer *peer;
-
-    TAILQ_FOREACH (peer, &decode->as_decode, by_decode) {
-        if (peer->prefill->hello.boot == boot &&
-            peer->prefill->hello.rank == rank &&
-            strcmp(peer->prefill->hello.engine, engine) == 0) {
-            break;
-        }
-    }
-    return peer;
-}
-
-static void take_report(struct peer *peer, const struct agent_message *message,
-                        bool is_ready)
-{
-    peer->state = is_ready ? PEER_READY : PEER_FAILED;
-    peer->us = agent_message_u32(message, AGENT_MEMBER_US, 0);
-    bt_str_copy(peer->provider, sizeof(peer->provider),
-                agent_message_text(message, AGENT_MEMBER_PROVIDER));
-    bt_str_copy(peer->reason, sizeof(peer->reason),
-                agent_message_text(message, AGENT_MEMBER_REASON));
-    bt_log_limited(is_ready ? BT_LOG_DEBUG : BT_LOG_WARN,
-                   peer->decode->hello.url, "rank %u %s rank %u of %s%s%s",
-                   peer->decode->hello.rank,
-                   is_ready ? "can read from" : "cannot read from",
-                   peer->prefill->hello.rank, peer->prefill->hello.url,
-                   peer->reason[0] == '\0' ? "" : ": ", peer->reason);
-}
-
-static bool link_can_read(const struct agent_link *decode,
-                          const struct agent_link *prefill)
-{
-    const struct peer *peer;
-
-    TAILQ_FOREACH (peer, &decode->as_decode, by_decode) {
-        if (peer->prefill == prefill) {
-            return peer->state == PEER_READY;
-        }
-    }
-    return false;
-}
-
-/* Can every rank of D read from the rank of P that is its source? */
-static bool group_can_read(const struct agent_group *decode,
-                           const struct agent_group *prefill)
-{
-    if (!decode->is_linked || !prefill->is_linked ||
-        decode->world != prefill->world) {
-        return false;
-    }
-    for (unsigned i = 0; i < decode->world; i++) {
-        if (decode->ranks[i].link == NULL || prefill->ranks[i].link == NULL ||
-            !link_can_read(decode->ranks[i].link, prefill->ranks[i].link)) {
-            return false;
-        }
-    }
-    return true;
-}
+/* --- pairs of engines --- */
 
 static void publish_pair(struct agents *agents, const struct engine *prefill,
                          struct engine *decode)
@@ -245,7 +57,7 @@ static void publish_pair(struct agents *agents, const struct engine *prefill,
     const struct agent_group *const to = agents->by_engine[decode->id];
     const bool is_ready = from != to && agent_group_serves(from, prefill) &&
                           agent_group_serves(to, decode) &&
-                          group_can_read(to, from);
+                          to->readers[from - agents->groups] == to->world;
 
     if (decode->pair_ready == NULL ||
         atomic_load(&decode->pair_ready[prefill->id]) == is_ready) {
@@ -287,33 +99,386 @@ static void publish_groups(struct agents *agents,
     }
 }
 
-bool peers_report(struct agents *agents, struct agent_link *decode,
-                  const struct agent_message *message, bool is_ready)
+/* --- records --- */
+
+static struct peer *peer_of(const struct agent_link *decode,
+                            const struct agent_group *prefill)
 {
-    char *const engine = agent_message_dup(message, AGENT_MEMBER_ENGINE, 255);
+    struct peer *peer;
+
+    TAILQ_FOREACH (peer, &decode->as_decode, by_decode) {
+        if (peer->prefill == prefill) {
+            break;
+        }
+    }
+    return peer;
+}
+
+static struct peer *peer_add(struct agent_group *prefill,
+                             struct agent_link *decode)
+{
+    struct agents *const agents = decode->agents;
+    struct peer *const peer =
+        agents->peer_count < AGENTS_PEERS_MAX ? calloc(1, sizeof(*peer)) : NULL;
+
+    if (peer == NULL) {
+        bt_log_limited(BT_LOG_ERROR, prefill->url,
+                       "not introduced to %s: too many pairs", decode->address);
+        return NULL;
+    }
+    peer->prefill = prefill;
+    peer->decode = decode;
+    TAILQ_INSERT_TAIL(&prefill->as_prefill, peer, by_prefill);
+    TAILQ_INSERT_TAIL(&decode->as_decode, peer, by_decode);
+    agents->peer_count++;
+    return peer;
+}
+
+static void queue(struct peer *peer)
+{
+    if (!peer->is_queued) {
+        TAILQ_INSERT_TAIL(&peer->decode->unsent, peer, by_turn);
+        peer->is_queued = true;
+    }
+}
+
+static void unqueue(struct peer *peer)
+{
+    if (peer->is_queued) {
+        TAILQ_REMOVE(&peer->decode->unsent, peer, by_turn);
+        peer->is_queued = false;
+    }
+}
+
+static unsigned *readers_of(const struct peer *peer)
+{
+    const size_t index = (size_t)(peer->prefill - peer->decode->agents->groups);
+
+    return &peer->decode->group->readers[index];
+}
+
+/* The one place where a state changes: readers are counted with it. */
+static void enter(struct peer *peer, enum peer_state state)
+{
+    unsigned *const readers = readers_of(peer);
+
+    *readers -= peer->state == PEER_READY ? 1 : 0;
+    *readers += state == PEER_READY ? 1 : 0;
+    peer->state = state;
+}
+
+static void peer_remove(struct peer *peer)
+{
+    enter(peer, PEER_INTRODUCED);
+    unqueue(peer);
+    TAILQ_REMOVE(&peer->prefill->as_prefill, peer, by_prefill);
+    TAILQ_REMOVE(&peer->decode->as_decode, peer, by_decode);
+    peer->decode->agents->peer_count--;
+    free(peer);
+}
+
+/* --- what D is told --- */
+
+static void send_up(const struct peer *peer)
+{
+    const struct agent_group *const group = peer->prefill;
+    const struct agent_hello *const first = &group->ranks[0].link->hello;
+    struct bt_buf line;
+
+    bt_buf_init(&line);
+    bt_buf_append(&line, BT_STR("{\"t\":\"peer_up\",\"engine\":"));
+    bt_buf_append_json(&line, bt_str_of(first->engine));
+    bt_buf_printf(&line,
+                  ",\"dp\":%u,\"boot\":\"%016" PRIx64
+                  "\",\"world\":%u,\"tp\":%u,\"pp\":%u,\"fingerprint\":",
+                  first->dp, group->boot, group->world, first->tp, first->pp);
+    bt_buf_append_json(&line, bt_str_of(first->fingerprint));
+    for (unsigned i = 0; i < group->world; i++) {
+        bt_buf_printf(&line, "%s{\"boot\":\"%016" PRIx64 "\",\"summary\":%s}",
+                      i == 0 ? ",\"ranks\":[" : ",", group->ranks[i].boot,
+                      group->ranks[i].link->hello.summary);
+    }
+    bt_buf_append(&line, BT_STR("]}"));
+    if (!line.failed) {
+        agent_link_send(peer->decode, bt_buf_str(&line));
+    }
+    bt_buf_fini(&line);
+}
+
+/* The next thing that waits; a card's rank is linked with its whole group. */
+static void send_next(struct peer *peer)
+{
+    unsigned rank;
+
+    if (peer->is_up_unsent) {
+        peer->is_up_unsent = false;
+        send_up(peer);
+        return;
+    }
+    rank = (unsigned)__builtin_ctzll(peer->unsent);
+    peer->unsent &= peer->unsent - 1;
+    agent_link_printf(
+        peer->decode, "{\"t\":\"card\",\"peer\":%.*s}",
+        BT_STR_ARG(bt_buf_str(&peer->prefill->ranks[rank].link->hello.peer)));
+}
+
+void peers_send(struct agent_link *link)
+{
+    struct peer *peer;
+
+    while (link->state == AGENT_LINK_UP && link->broken == NULL &&
+           bt_stream_unsent(link->stream) <= AGENT_HIGH_WATER &&
+           (peer = TAILQ_FIRST(&link->unsent)) != NULL) {
+        unqueue(peer);
+        if (!peer->prefill->is_linked) {
+            continue; /* it is queued again when the group is */
+        }
+        if (peer->is_up_unsent || peer->unsent != 0) {
+            send_next(peer);
+        }
+        if (peer->unsent != 0) {
+            queue(peer);
+        }
+    }
+}
+
+/* --- introducing --- */
+
+static bool may_pair(const struct agent_group *prefill,
+                     const struct agent_group *decode)
+{
+    return prefill->is_linked && decode->is_linked &&
+           role_has(prefill->ranks[0].link, AGENT_ROLE_PREFILL) &&
+           role_has(decode->ranks[0].link, AGENT_ROLE_DECODE) &&
+           groups_pair(prefill, decode);
+}
+
+static void introduce_rank(struct agent_group *prefill,
+                           struct agent_link *decode)
+{
+    struct peer *peer = peer_of(decode, prefill);
+
+    if (peer == NULL) {
+        peer = peer_add(prefill, decode);
+        if (peer == NULL) {
+            return;
+        }
+        peer->is_up_unsent = true;
+    }
+    queue(peer);
+    peers_send(decode);
+}
+
+/* Ranks that know it already get what they lack. */
+static void introduce(struct agent_group *prefill, struct agent_group *decode)
+{
+    if (!may_pair(prefill, decode)) {
+        return;
+    }
+    if (strcmp(prefill->ranks[0].link->hello.fingerprint,
+               decode->ranks[0].link->hello.fingerprint) != 0) {
+        bt_log_limited(
+            BT_LOG_WARN, decode->url,
+            "not paired with %s: their fingerprints differ, so do the "
+            "bytes of their blocks",
+            prefill->url);
+        return;
+    }
+    for (unsigned i = 0; i < decode->world; i++) {
+        introduce_rank(prefill, decode->ranks[i].link);
+    }
+}
+
+void peers_forget(struct agent_link *link)
+{
+    struct peer *peer;
+
+    while ((peer = TAILQ_FIRST(&link->as_decode)) != NULL) {
+        peer_remove(peer);
+    }
+}
+
+static void say_down(const struct peer *peer, const struct agent_rank *rank)
+{
+    struct bt_buf line;
+
+    bt_buf_init(&line);
+    bt_buf_append(&line, BT_STR("{\"t\":\"peer_down\",\"engine\":"));
+    bt_buf_append_json(&line, bt_str_of(rank->engine));
+    bt_buf_printf(&line, ",\"rank\":%u,\"boot\":\"%016" PRIx64 "\"}",
+                  rank->rank, rank->boot);
+    if (!line.failed) {
+        agent_link_send(peer->decode, bt_buf_str(&line));
+    }
+    bt_buf_fini(&line);
+}
+
+void peers_rank_down(const struct agent_rank *rank)
+{
+    const uint64_t bit = UINT64_C(1) << rank->rank;
+    struct peer *peer;
+
+    TAILQ_FOREACH (peer, &rank->group->as_prefill, by_prefill) {
+        if ((peer->sources & bit) != 0 && rank->engine != NULL) {
+            say_down(peer, rank);
+        }
+        if (peer->sources == 0 || (peer->sources & bit) != 0) {
+            enter(peer, PEER_INTRODUCED);
+            peer->is_up_unsent = true; /* once the group is linked again */
+            peer->sources &= ~bit;
+            peer->unsent = 0;
+        }
+    }
+}
+
+/* --- what D says --- */
+
+/* D's record of the engine that, or whose rank, has this name and boot. */
+static struct peer *find_peer(const struct agent_link *decode,
+                              const struct agent_message *message,
+                              uint32_t rank)
+{
+    char *const engine =
+        agent_message_dup(message, AGENT_MEMBER_ENGINE, LINK_ENGINE_MAX);
     struct peer *peer = NULL;
     uint64_t boot = 0;
 
-    if (engine != NULL &&
-        agent_message_hex(message, AGENT_MEMBER_BOOT, &boot)) {
-        peer = find_peer(
-            decode, engine,
-            agent_message_u32(message, AGENT_MEMBER_RANK, UINT32_MAX), boot);
+    if (engine == NULL || (rank >= HANDOFF_RANKS_MAX && rank != WHOLE) ||
+        !agent_message_hex(message, AGENT_MEMBER_BOOT, &boot)) {
+        free(engine);
+        return NULL;
+    }
+    TAILQ_FOREACH (peer, &decode->as_decode, by_decode) {
+        const struct agent_group *const group = peer->prefill;
+        const struct agent_rank *const told =
+            &group->ranks[rank == WHOLE ? 0 : rank];
+
+        if ((rank == WHOLE ? group->boot : told->boot) == boot &&
+            told->engine != NULL && strcmp(told->engine, engine) == 0) {
+            break;
+        }
     }
     free(engine);
-    if (peer == NULL) {
+    return peer;
+}
+
+/* False: it is no list of ranks of that world. */
+static bool read_ranks(const struct agent_message *message, unsigned world,
+                       uint64_t *ranks_p)
+{
+    struct bt_json_iter it;
+    struct bt_json_value item;
+    uint64_t ranks = 0;
+
+    bt_json_iter_array(&it, message->members[AGENT_MEMBER_RANKS].text);
+    while (bt_json_next_element(&it, &item)) {
+        uint64_t rank = 0;
+
+        if (item.type != BT_JSON_NUMBER ||
+            bt_json_to_u64(&item, &rank) != BT_OK || rank >= world) {
+            return false;
+        }
+        ranks |= UINT64_C(1) << rank;
+    }
+    *ranks_p = ranks;
+    return bt_json_iter_end(&it) == BT_OK && ranks != 0;
+}
+
+bool peers_want(struct agent_link *decode, const struct agent_message *message)
+{
+    struct peer *const peer = find_peer(decode, message, WHOLE);
+    uint64_t ranks = 0;
+
+    if (peer == NULL || peer->is_up_unsent ||
+        !read_ranks(message, peer->prefill->world, &ranks)) {
         return false;
     }
-    take_report(peer, message, is_ready);
-    publish_groups(agents, peer->prefill->group, decode->group);
+    enter(peer, PEER_INTRODUCED);
+    peer->sources = ranks;
+    peer->unsent = ranks;
+    peer->ready = 0;
+    publish_groups(decode->agents, peer->prefill, decode->group);
+    queue(peer);
+    peers_send(decode);
     return true;
 }
 
-void peers_publish(struct agents *agents, const struct agent_group *group)
+static void take_report(struct peer *peer, const struct agent_message *message,
+                        const char *rank, bool is_ready)
 {
+    peer->us = agent_message_u32(message, AGENT_MEMBER_US, 0);
+    bt_str_copy(peer->provider, sizeof(peer->provider),
+                agent_message_text(message, AGENT_MEMBER_PROVIDER));
+    bt_str_copy(peer->reason, sizeof(peer->reason),
+                agent_message_text(message, AGENT_MEMBER_REASON));
+    bt_log_limited(
+        is_ready ? BT_LOG_DEBUG : BT_LOG_WARN, peer->decode->hello.url,
+        "rank %u %s %s of %s%s%s", peer->decode->hello.rank,
+        is_ready ? "can read from" : "cannot read from", rank,
+        peer->prefill->url, peer->reason[0] == '\0' ? "" : ": ", peer->reason);
+}
+
+/* The engine as a whole is none that D's rank could read from. */
+static bool take_refusal(struct agent_link *decode,
+                         const struct agent_message *message)
+{
+    struct peer *const peer = find_peer(decode, message, WHOLE);
+
+    if (peer == NULL) {
+        return false;
+    }
+    take_report(peer, message, "any rank", false);
+    enter(peer, PEER_FAILED);
+    peer->sources = 0;
+    peer->unsent = 0;
+    peer->ready = 0;
+    publish_groups(decode->agents, peer->prefill, decode->group);
+    return true;
+}
+
+bool peers_report(struct agent_link *decode,
+                  const struct agent_message *message, bool is_ready)
+{
+    const uint32_t rank =
+        agent_message_u32(message, AGENT_MEMBER_RANK, UINT32_MAX);
+    struct peer *peer;
+    uint64_t bit;
+    char text[32];
+
+    if (rank == WHOLE && is_ready) {
+        return false;
+    }
+    if (rank == WHOLE) {
+        return take_refusal(decode, message);
+    }
+    peer = find_peer(decode, message, rank);
+    bit = peer == NULL ? 0 : UINT64_C(1) << rank;
+    if (peer == NULL || (peer->sources & bit) == 0) {
+        return false;
+    }
+    (void)snprintf(text, sizeof(text), "rank %u", rank);
+    take_report(peer, message, text, is_ready);
+    peer->ready = is_ready ? peer->ready | bit : peer->ready & ~bit;
+    if (!is_ready) {
+        enter(peer, PEER_FAILED);
+    } else if (peer->ready == peer->sources && !peer->is_up_unsent) {
+        enter(peer, PEER_READY);
+    }
+    publish_groups(decode->agents, peer->prefill, decode->group);
+    return true;
+}
+
+void peers_group_changed(struct agent_group *group)
+{
+    struct agents *const agents = group->agents;
+
     for (size_t i = 0; i < agents->group_count; i++) {
-        publish_groups(agents, group, &agents->groups[i]);
-        publish_groups(agents, &agents->groups[i], group);
+        struct agent_group *const other = &agents->groups[i];
+
+        introduce(group, other);
+        introduce(other, group);
+        publish_groups(agents, group, other);
+        publish_groups(agents, other, group);
     }
 }
 

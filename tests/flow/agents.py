@@ -84,6 +84,8 @@ class Agent(Lines):
         if message["t"] == "welcome":
             self.say({"t": "sync", "records": [], "last": True})
         elif message["t"] == "peer_up":
+            self.say({"t": "peer_want", "engine": message["engine"], "boot": message["boot"], "ranks": [self.hello["rank"]]})
+        elif message["t"] == "card":
             peer = message["peer"]
             self.say({"t": "peer_ready", "engine": peer["engine"], "rank": peer["rank"], "boot": peer["boot"], "provider": "x", "us": 1})
 

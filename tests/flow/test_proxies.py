@@ -124,9 +124,10 @@ def test_many_large_cards_are_introduced_as_the_link_takes_them(tmp_path):
         readers = [agents.Agent(owner.agents, key, owner.decode[0], "decode", rank, 2, receive=4096).start() for rank in (0, 1)]
         fakes += readers
         for rank, reader in enumerate(readers):
-            c.eventually(lambda: len(reader.got("peer_up")) == len(urls) or reader.ended, 20, "all cards came")
+            c.eventually(lambda: len(reader.got("card")) == len(urls) or reader.ended, 20, "all cards came")
             assert not reader.ended
-            assert {m["peer"]["rank"] for m in reader.got("peer_up")} == {rank}
+            assert {m["peer"]["rank"] for m in reader.got("card")} == {rank}
+            assert [len(m["ranks"]) for m in reader.got("peer_up")] == [2] * len(urls)
         paired = lambda: [e["paired_with"] for e in proxy.engines()["engines"] if e["role"] == "decode"]
         c.eventually(lambda: len(paired()[0]) == len(urls), 20, "all are paired")
         assert not [a for a in fakes[:-2] if a.got("peer_up")]

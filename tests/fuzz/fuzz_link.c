@@ -140,7 +140,15 @@ static bool on_cancel(void *owner, uint64_t proxy, baton_id handoff)
     return handoff.hi % 2 == 0;
 }
 
-static void on_peer_up(void *owner, uint64_t proxy, struct bt_str card)
+static void on_peer_up(void *owner, uint64_t proxy,
+                       const struct bta_peer_up *up)
+{
+    (void)owner;
+    (void)proxy;
+    check(up->engine.len > 0);
+}
+
+static void on_card(void *owner, uint64_t proxy, struct bt_str card)
 {
     (void)owner;
     (void)proxy;
@@ -164,6 +172,7 @@ static const struct bta_link_events LINK_EVENTS = {
     .on_renew = on_renew,
     .on_cancel = on_cancel,
     .on_peer_up = on_peer_up,
+    .on_card = on_card,
     .on_peer_down = on_peer_down,
 };
 

@@ -34,7 +34,9 @@
 struct agent {
     struct bta_links *links;
     char hello[1024];
-    unsigned syncs, downs, releases, renews, cancels, peers_up, peers_down;
+    unsigned syncs, downs, releases, renews, cancels;
+    unsigned peers_up, cards, peers_down;
+    bool refuses; /* engines that it is told of */
     uint64_t proxy;
     baton_id last_id;
     baton_reason last_reason;
@@ -143,12 +145,28 @@ static bool on_cancel(void *owner, uint64_t proxy, baton_id handoff)
     return proxy == agent->owner;
 }
 
-static void on_peer_up(void *owner, uint64_t proxy, struct bt_str card)
+static void on_peer_up(void *owner, uint64_t proxy,
+                       const struct bta_peer_up *up)
+{
+    struct agent *const agent = owner;
+    const uint32_t rank = 0;
+
+    agent->peers_up++;
+    ck_assert_uint_eq(up->world, 1);
+    ck_assert_uint_eq(up->boot, 0xeaa);
+    if (agent->refuses) {
+        bta_links_peer_refuse(agent->links, proxy, up, "tp differs");
+    } else {
+        bta_links_peer_want(agent->links, proxy, up, &rank, 1);
+    }
+}
+
+static void on_card(void *owner, uint64_t proxy, struct bt_str card)
 {
     struct agent *const agent = owner;
 
     (void)proxy;
-    agent->peers_up++;
+    agent->cards++;
     ck_assert_uint_lt(card.len, sizeof(agent->peer));
     memcpy(agent->peer, card.ptr, card.len);
     agent->peer[card.len] = '\0';
@@ -173,6 +191,7 @@ static const struct bta_link_events LINK_EVENTS = {
     .on_renew = on_renew,
     .on_cancel = on_cancel,
     .on_peer_up = on_peer_up,
+    .on_card = on_card,
     .on_peer_down = on_peer_down,
 };
 
@@ -916,7 +935,8 @@ START_TEST(introduces_prefill_to_decode)
     UNTIL(fx.p.syncs == 1);
     ck_assert_uint_eq(fx.p.peers_up, 0);
     open_agent(&fx.d, 'd', NULL);
-    UNTIL(fx.d.peers_up == 1);
+    UNTIL(fx.d.cards == 1);
+    ck_assert_uint_eq(fx.d.peers_up, 1);
     ck_assert_uint_eq(fx.p.peers_up, 0);
     /* The text as it came, spaces and spelling of numbers included. */
     ck_assert_ptr_nonnull(strstr(fx.d.peer, "{ \"regions\" : [1.50] }"));
@@ -967,15 +987,38 @@ START_TEST(does_not_say_peer_down_for_a_link_that_comes_back)
     open_proxy(NULL);
     open_agent(&fx.p, 'p', NULL);
     open_agent(&fx.d, 'd', NULL);
-    UNTIL(fx.d.peers_up == 1);
+    UNTIL(fx.d.cards == 1);
     TAILQ_FOREACH (link, &fx.proxy.agents->links, entry) {
         if (link->hello.role == AGENT_ROLE_PREFILL) {
             break;
         }
     }
     agent_link_end(link, "the test cuts it");
-    UNTIL(fx.p.syncs == 2 && fx.d.peers_up == 2);
+    UNTIL(fx.p.syncs == 2 && atomic_load(&fx.proxy.engines[0].is_linked));
+    /* Nor is it introduced anew: D knows it. */
+    ck_assert_uint_eq(fx.d.peers_up, 1);
     ck_assert_uint_eq(fx.d.peers_down, 0);
+    bta_links_peer_ready(fx.d.links, "p", 0, 0xaa, "tcp", 12);
+    UNTIL(atomic_load(&fx.proxy.engines[1].pair_ready[0]));
+}
+END_TEST
+
+START_TEST(keeps_the_reason_why_an_engine_has_no_sources)
+{
+    const struct peer *peer;
+
+    open_proxy(NULL);
+    fx.d.refuses = true;
+    open_agent(&fx.d, 'd', NULL);
+    open_agent(&fx.p, 'p', NULL);
+    UNTIL(fx.d.peers_up == 1 &&
+          (peer = TAILQ_FIRST(&fx.proxy.agents->by_engine[0]->as_prefill)) !=
+              NULL &&
+          peer->state == PEER_FAILED);
+    ck_assert_str_eq(peer->reason, "tp differs");
+    ck_assert_uint_eq(peer->sources, 0);
+    ck_assert_uint_eq(fx.d.cards, 0);
+    ck_assert(!atomic_load(&fx.proxy.engines[1].pair_ready[0]));
 }
 END_TEST
 
@@ -1226,7 +1269,8 @@ START_TEST(agent_ignores_orders_without_a_good_id)
     raw_send(fd, WELCOME "{\"t\":\"release\"}\n"
                          "{\"t\":\"renew\",\"handoff\":7}\n"
                          "{\"t\":\"cancel\",\"handoff\":\"00\"}\n"
-                         "{\"t\":\"peer_up\",\"peer\":1}\n"
+                         "{\"t\":\"card\",\"peer\":1}\n"
+                         "{\"t\":\"peer_up\",\"engine\":\"x\"}\n"
                          "{\"t\":\"peer_down\",\"engine\":\"x\"}\n"
                          "{\"t\":\"unheard_of\"}\n"
                          "{\"t\":\"release\",\"reason\":\"odd\",\"handoff\":"
@@ -1327,6 +1371,7 @@ HARNESS_MAIN_WITH(
     syncs_thousands_of_records_in_parts, introduces_prefill_to_decode,
     does_not_introduce_different_fingerprints,
     does_not_say_peer_down_for_a_link_that_comes_back,
+    keeps_the_reason_why_an_engine_has_no_sources,
     tells_the_worker_that_its_decode_is_dead,
     tells_of_an_engine_whose_agent_is_dead_and_not_of_a_short_break,
     frees_the_holds_of_a_prefill_that_restarted,

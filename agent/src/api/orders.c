@@ -116,7 +116,28 @@ static bool on_cancel(void *owner, uint64_t proxy, baton_id handoff)
     return bta_pulls_cancel_handoff(agent->pulls, proxy, handoff);
 }
 
-static void on_peer_up(void *owner, uint64_t proxy, struct bt_str card_text)
+/* Asks for the cards of our sources, or says why there are none. */
+static void on_peer_up(void *owner, uint64_t proxy,
+                       const struct bta_peer_up *up)
+{
+    struct baton_agent *const agent = owner;
+    const struct bta_card *const own = &agent->card;
+    struct bta_sources sources;
+    char why[BTA_MISFIT_MAX];
+
+    if (bta_plan_sources(own, up->tp, up->pp, up->world, &sources) ==
+        BATON_REASON_NONE) {
+        bta_links_peer_want(agent->links, proxy, up, sources.ranks,
+                            sources.count);
+        return;
+    }
+    bta_plan_misfit(own, up->tp, up->pp, up->world, why);
+    bta_log_write(&agent->log, BTA_WARN, "peer %.*s: %s",
+                  BT_STR_ARG(up->engine), why);
+    bta_links_peer_refuse(agent->links, proxy, up, why);
+}
+
+static void on_card(void *owner, uint64_t proxy, struct bt_str card_text)
 {
     struct baton_agent *const agent = owner;
     struct bta_card card;
@@ -145,5 +166,6 @@ const struct bta_link_events bta_control_events = {
     .on_renew = on_renew,
     .on_cancel = on_cancel,
     .on_peer_up = on_peer_up,
+    .on_card = on_card,
     .on_peer_down = on_peer_down,
 };

@@ -241,6 +241,28 @@ static void write_region(const struct bta_card_region *region,
     bt_buf_append_char(out, '}');
 }
 
+/* Which heads and layers are here: what an engine is judged by. */
+static void write_summary(const struct bta_card *card, struct bt_buf *out)
+{
+    const baton_layout none = {0};
+    const baton_layout *const first =
+        card->region_count > 0 ? &card->regions[0].layout : &none;
+    uint32_t least = first->layer, most = first->layer;
+
+    for (size_t i = 0; i < card->region_count; i++) {
+        const uint32_t layer = card->regions[i].layout.layer;
+
+        least = layer < least ? layer : least;
+        most = layer > most ? layer : most;
+    }
+    bt_buf_printf(out,
+                  ",\"summary\":{\"first_head\":%" PRIu32 ",\"heads\":%" PRIu32
+                  ",\"model_heads\":%" PRIu32 ",\"first_layer\":%" PRIu32
+                  ",\"last_layer\":%" PRIu32 "}",
+                  first->first_head, first->heads, first->model_heads, least,
+                  most);
+}
+
 static void write_places(const struct bta_card *card, struct bt_buf *out)
 {
     bt_buf_append(out, BT_STR("\"card\":{\"endpoints\":["));
@@ -285,6 +307,7 @@ void bta_card_write(const struct bta_card *card, struct bt_buf *out)
     bt_buf_append_json(out, card->fingerprint);
     bt_buf_printf(out, ",\"max_handoffs\":%" PRIu32 ",", card->max_handoffs);
     write_places(card, out);
+    write_summary(card, out);
 }
 
 /* --- reading --- */

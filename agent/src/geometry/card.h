@@ -5,7 +5,8 @@
  *     {"engine":…,"engine_boot":…,"boot":…,"rank":…,"world":…,"tp":…,"pp":…,
  *      "dp":…,"role":…,"url":…,"blocks":…,"block_tokens":…,"fingerprint":…,
  *      "max_handoffs":…,
- *      "card":{"endpoints":[…],"regions":[…],"slots":{…},"boot_word":{…}}}
+ *      "card":{"endpoints":[…],"regions":[…],"slots":{…},"boot_word":{…}},
+ *      "summary":{…}}
  */
 #ifndef AGENT_SRC_GEOMETRY_CARD_H
 #define AGENT_SRC_GEOMETRY_CARD_H

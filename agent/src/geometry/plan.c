@@ -26,6 +26,14 @@ baton_reason bta_plan_sources(const struct bta_card *own, uint32_t tp,
     return BATON_REASON_NONE;
 }
 
+void bta_plan_misfit(const struct bta_card *own, uint32_t tp, uint32_t pp,
+                     uint32_t world, char why[BTA_MISFIT_MAX])
+{
+    (void)snprintf(why, BTA_MISFIT_MAX,
+                   "tp %u, pp %u and world %u are not ours, %u, %u and %u", tp,
+                   pp, world, own->tp, own->pp, own->world);
+}
+
 /*
  * Theirs for the same tensor of the same layer. Both sides mostly add their
  * regions in the same order: looks there first.

@@ -55,6 +55,9 @@ baton_reason bta_plan_sources(const struct bta_card *own, uint32_t tp,
                               uint32_t pp, uint32_t world,
                               struct bta_sources *sources_p);
 #define BTA_MISFIT_MAX 160
+/* Why there are no sources. */
+void bta_plan_misfit(const struct bta_card *own, uint32_t tp, uint32_t pp,
+                     uint32_t world, char why[BTA_MISFIT_MAX]);
 /*
  * For each region of `own` the number of the one in `theirs` that holds the
  * same; `map` has own->region_count places. MISMATCH when one has no partner,

@@ -54,6 +54,17 @@ static void send_one(struct bta_link *link, const struct bt_buf *line)
     }
 }
 
+/* To the proxy of that boot, when it is linked. */
+static void send_to(const struct bta_links *links, uint64_t proxy,
+                    const struct bt_buf *line)
+{
+    struct bta_link *const link = find_proxy(links, proxy);
+
+    if (link != NULL) {
+        send_one(link, line);
+    }
+}
+
 /* To every link that is up. */
 static void send_all(const struct bta_links *links, const struct bt_buf *line)
 {
@@ -339,6 +350,44 @@ void bta_links_pull_failed(struct bta_links *links,
                            const struct bta_pull_report *report)
 {
     send_pull(links, "pull_failed", report);
+}
+
+static void begin_answer(const struct bta_peer_up *up, const char *type,
+                         struct bt_buf *line)
+{
+    bt_buf_init(line);
+    bt_buf_printf(line, "{\"t\":\"%s\",\"engine\":", type);
+    bt_buf_append_json(line, up->engine);
+    bt_buf_printf(line, ",\"boot\":\"%016" PRIx64 "\"", up->boot);
+}
+
+void bta_links_peer_want(struct bta_links *links, uint64_t proxy,
+                         const struct bta_peer_up *up, const uint32_t *ranks,
+                         size_t count)
+{
+    struct bt_buf line;
+
+    begin_answer(up, "peer_want", &line);
+    for (size_t i = 0; i < count; i++) {
+        bt_buf_printf(&line, "%s%" PRIu32, i == 0 ? ",\"ranks\":[" : ",",
+                      ranks[i]);
+    }
+    bt_buf_append(&line, BT_STR("]}"));
+    send_to(links, proxy, &line);
+    bt_buf_fini(&line);
+}
+
+void bta_links_peer_refuse(struct bta_links *links, uint64_t proxy,
+                           const struct bta_peer_up *up, const char *why)
+{
+    struct bt_buf line;
+
+    begin_answer(up, "peer_failed", &line);
+    bt_buf_append(&line, BT_STR(",\"reason\":"));
+    bt_buf_append_json(&line, bt_str_of(why));
+    bt_buf_append_char(&line, '}');
+    send_to(links, proxy, &line);
+    bt_buf_fini(&line);
 }
 
 void bta_links_peer_ready(struct bta_links *links, const char *engine,

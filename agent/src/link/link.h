@@ -22,6 +22,13 @@
 struct bta_link;  /* one address of one proxy */
 struct bta_links; /* all links of an agent */
 
+/* An engine of the other side, as far as we read it. */
+struct bta_peer_up {
+    struct bt_str engine;
+    uint64_t boot; /* the engine's */
+    uint32_t world, tp, pp;
+};
+
 /* What the core is told. `proxy` is the boot id of the proxy's life. */
 struct bta_link_events {
     /*
@@ -39,8 +46,11 @@ struct bta_link_events {
     bool (*on_renew)(void *owner, uint64_t proxy, baton_id handoff,
                      uint32_t lease_ms);
     bool (*on_cancel)(void *owner, uint64_t proxy, baton_id handoff);
-    /* The card is one JSON object, the text bta_links_open's `card` made. */
-    void (*on_peer_up)(void *owner, uint64_t proxy, struct bt_str card);
+    /* An engine that we may read from: answer by _peer_want or _refuse. */
+    void (*on_peer_up)(void *owner, uint64_t proxy,
+                       const struct bta_peer_up *up);
+    /* Of a rank that we want; one JSON object, what its `hello` made. */
+    void (*on_card)(void *owner, uint64_t proxy, struct bt_str card);
     void (*on_peer_down)(void *owner, uint64_t proxy, struct bt_str engine,
                          uint32_t rank, uint64_t boot);
 };
@@ -106,6 +116,13 @@ void bta_links_pulled(struct bta_links *links,
                       const struct bta_pull_report *report);
 void bta_links_pull_failed(struct bta_links *links,
                            const struct bta_pull_report *report);
+
+/* --- to the proxy that told of the engine --- */
+void bta_links_peer_want(struct bta_links *links, uint64_t proxy,
+                         const struct bta_peer_up *up, const uint32_t *ranks,
+                         size_t count);
+void bta_links_peer_refuse(struct bta_links *links, uint64_t proxy,
+                           const struct bta_peer_up *up, const char *why);
 
 /* --- to every linked proxy --- */
 void bta_links_peer_ready(struct bta_links *links, const char *engine,

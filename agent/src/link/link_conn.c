@@ -330,7 +330,46 @@ static void on_cancel(struct bta_link *link, const struct bta_message *message)
     }
 }
 
+/* A name as it is; false, and counted, when it is none. */
+static bool read_engine(struct bta_link *link,
+                        const struct bta_message *message,
+                        struct bt_buf *engine)
+{
+    const struct bt_json_value *const raw =
+        &message->members[BTA_MEMBER_ENGINE];
+
+    bt_buf_init(engine);
+    if (raw->type == BT_JSON_STRING) {
+        bt_json_unescape(raw->text, engine);
+    }
+    if (engine->failed || engine->len == 0) {
+        link->ignored++;
+        return false;
+    }
+    return true;
+}
+
 static void on_peer_up(struct bta_link *link, const struct bta_message *message)
+{
+    const struct bta_links_options *const options = &link->links->options;
+    struct bta_peer_up up = {.boot = 0};
+    struct bt_buf engine;
+
+    if (!bta_message_u32(message, BTA_MEMBER_WORLD, &up.world) ||
+        !bta_message_u32(message, BTA_MEMBER_TP, &up.tp) ||
+        !bta_message_u32(message, BTA_MEMBER_PP, &up.pp) ||
+        !bta_message_hex(message, BTA_MEMBER_BOOT, &up.boot)) {
+        link->ignored++;
+        return;
+    }
+    if (read_engine(link, message, &engine)) {
+        up.engine = bt_buf_str(&engine);
+        options->events->on_peer_up(options->owner, link->proxy, &up);
+    }
+    bt_buf_fini(&engine);
+}
+
+static void on_card(struct bta_link *link, const struct bta_message *message)
 {
     const struct bta_links_options *const options = &link->links->options;
     const struct bt_json_value *const peer = &message->members[BTA_MEMBER_PEER];
@@ -339,28 +378,23 @@ static void on_peer_up(struct bta_link *link, const struct bta_message *message)
         link->ignored++;
         return;
     }
-    options->events->on_peer_up(options->owner, link->proxy, peer->text);
+    options->events->on_card(options->owner, link->proxy, peer->text);
 }
 
 static void on_peer_down(struct bta_link *link,
                          const struct bta_message *message)
 {
     const struct bta_links_options *const options = &link->links->options;
-    const struct bt_json_value *const raw =
-        &message->members[BTA_MEMBER_ENGINE];
     struct bt_buf engine;
     uint32_t rank = 0;
     uint64_t boot = 0;
 
-    if (raw->type != BT_JSON_STRING ||
-        !bta_message_u32(message, BTA_MEMBER_RANK, &rank) ||
+    if (!bta_message_u32(message, BTA_MEMBER_RANK, &rank) ||
         !bta_message_hex(message, BTA_MEMBER_BOOT, &boot)) {
         link->ignored++;
         return;
     }
-    bt_buf_init(&engine);
-    bt_json_unescape(raw->text, &engine);
-    if (!engine.failed) {
+    if (read_engine(link, message, &engine)) {
         options->events->on_peer_down(options->owner, link->proxy,
                                       bt_buf_str(&engine), rank, boot);
     }
@@ -385,17 +419,12 @@ static const struct {
     void (*on_message)(struct bta_link *link,
                        const struct bta_message *message);
 } HANDLERS[] = {
-    {"welcome", true, on_welcome},
-    {"error", true, on_error_line},
-    {"ping", true, on_ping},
-    {"pong", true, on_nothing},
-    {"ack", false, on_nothing},
-    {"drain", false, on_nothing},
-    {"release", false, on_release},
-    {"renew", false, on_renew},
-    {"cancel", false, on_cancel},
-    {"peer_up", false, on_peer_up},
-    {"peer_down", false, on_peer_down},
+    {"welcome", true, on_welcome},  {"error", true, on_error_line},
+    {"ping", true, on_ping},        {"pong", true, on_nothing},
+    {"ack", false, on_nothing},     {"drain", false, on_nothing},
+    {"release", false, on_release}, {"renew", false, on_renew},
+    {"cancel", false, on_cancel},   {"peer_up", false, on_peer_up},
+    {"card", false, on_card},       {"peer_down", false, on_peer_down},
 };
 
 static void on_line(struct bta_link *link, struct bt_str line)

@@ -9,8 +9,9 @@ static const char *const MEMBER_NAMES[BTA_MEMBERS] = {
     [BTA_MEMBER_PING_MS] = "ping_ms", [BTA_MEMBER_DEAD_MS] = "dead_ms",
     [BTA_MEMBER_BOOT] = "boot",       [BTA_MEMBER_V] = "v",
     [BTA_MEMBER_ENGINE] = "engine",   [BTA_MEMBER_RANK] = "rank",
-    [BTA_MEMBER_PEER] = "peer",       [BTA_MEMBER_CODE] = "code",
-    [BTA_MEMBER_TEXT] = "text",
+    [BTA_MEMBER_WORLD] = "world",     [BTA_MEMBER_TP] = "tp",
+    [BTA_MEMBER_PP] = "pp",           [BTA_MEMBER_PEER] = "peer",
+    [BTA_MEMBER_CODE] = "code",       [BTA_MEMBER_TEXT] = "text",
 };
 
 /* The words of the wire, fixed whatever a text for people may say. */

@@ -463,10 +463,8 @@ static void introduce(struct bta_peer *peer)
     reason = bta_plan_sources(own, peer->card.tp, peer->card.pp,
                               peer->card.world, &sources);
     if (reason != BATON_REASON_NONE) {
-        (void)snprintf(peer->misfit, sizeof(peer->misfit),
-                       "tp %u, pp %u and world %u are not ours, %u, %u and %u",
-                       peer->card.tp, peer->card.pp, peer->card.world, own->tp,
-                       own->pp, own->world);
+        bta_plan_misfit(own, peer->card.tp, peer->card.pp, peer->card.world,
+                        peer->misfit);
     } else {
         reason = bta_plan_map(own, &peer->card, peer->map, peer->misfit);
     }
