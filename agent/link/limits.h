@@ -7,6 +7,9 @@
 
 #include "common/base/base.h"
 
+/* What one side may offer in `features`, and both then do. */
+#define LINK_FEATURE_WANT "want" /* cards are asked for by peer_want */
+
 #define LINK_LINE_MAX        BT_MIB       /* bytes of a line, and its '\n' */
 #define LINK_QUEUE_MAX       (4 * BT_MIB) /* unsent bytes; beyond: closed */
 #define LINK_SYNC_RECORDS    1000u        /* of one part */

@@ -42,6 +42,7 @@ struct agent_hello {
     uint64_t blocks, block_tokens;
     char *summary; /* of its layout: an object, text as it came */
     unsigned rank, world, tp, pp, dp;
+    bool has_want; /* of the features that we know */
     enum agent_role role;
     uint64_t boots[AGENT_BOOTS_MAX]; /* scheduler: of all ranks */
     size_t boot_count;

@@ -76,6 +76,27 @@ static bool read_boots(const struct agent_message *message,
     return bt_json_iter_end(&it) == BT_OK;
 }
 
+/* Names that we do not know are another version's. */
+static bool read_features(const struct agent_message *message,
+                          struct agent_hello *hello)
+{
+    const struct bt_json_value *const features =
+        &message->members[AGENT_MEMBER_FEATURES];
+    struct bt_json_iter it;
+    struct bt_json_value item;
+
+    if (features->type == BT_JSON_NONE) {
+        return true;
+    }
+    bt_json_iter_array(&it, features->text);
+    while (bt_json_next_element(&it, &item)) {
+        if (bt_str_eq(item.text, BT_STR("\"" LINK_FEATURE_WANT "\""))) {
+            hello->has_want = true;
+        }
+    }
+    return bt_json_iter_end(&it) == BT_OK;
+}
+
 static bool read_url(const struct agent_message *message,
                      struct agent_hello *hello, const char **why_p)
 {
@@ -225,6 +246,10 @@ bool agent_hello_read(const struct agent_link *link, struct bt_str line,
     }
     *why_p = "hello's boots are no list of at most 64 hex numbers";
     if (!read_boots(message, hello)) {
+        return false;
+    }
+    *why_p = "hello's features are no list";
+    if (!read_features(message, hello)) {
         return false;
     }
     *why_p = "hello's summary is no object of at most 1024 bytes";

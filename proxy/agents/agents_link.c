@@ -560,10 +560,12 @@ static void go_up(struct agent_link *link)
         link->group == NULL ? ", but no engine of that URL is configured" : "");
     agent_link_printf(link,
                       "{\"t\":\"welcome\",\"v\":1,\"boot\":\"%016" PRIx64
-                      "\",\"features\":[],\"lease_ms\":%" PRIu64
+                      "\",\"features\":[%s],\"lease_ms\":%" PRIu64
                       ",\"ping_ms\":%" PRIu64 ",\"dead_ms\":%" PRIu64 "}",
-                      agents->options.boot, config->agents.lease_ms,
-                      config->agents.ping_ms, config->agents.dead_ms);
+                      agents->options.boot,
+                      link->hello.has_want ? "\"" LINK_FEATURE_WANT "\"" : "",
+                      config->agents.lease_ms, config->agents.ping_ms,
+                      config->agents.dead_ms);
     if (link->group != NULL) {
         agent_group_attach(link->group, link);
     }

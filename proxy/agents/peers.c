@@ -258,6 +258,13 @@ static void introduce_rank(struct agent_group *prefill,
 {
     struct peer *peer = peer_of(decode, prefill);
 
+    if (!decode->hello.has_want) {
+        bt_log_limited(BT_LOG_WARN, decode->hello.url,
+                       "rank %u cannot ask for cards: it is introduced to no "
+                       "prefill engine",
+                       decode->hello.rank);
+        return;
+    }
     if (peer == NULL) {
         peer = peer_add(prefill, decode);
         if (peer == NULL) {

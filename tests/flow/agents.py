@@ -71,7 +71,7 @@ class Agent(Lines):
         nonce = secrets.token_hex(32).encode()
         connection.sendall(b"GET /agent/v1 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: baton-agent/1\r\nBaton-Nonce: " + nonce + b"\r\n\r\n")
         nonces = [nonce, self.head()[b"baton-nonce"]]
-        self.hello = {"t": "hello", "v": 1, "features": [], "engine": url, "engine_boot": "77", "boot": boot or "%x" % (secrets.randbits(62) | 1),
+        self.hello = {"t": "hello", "v": 1, "features": ["want", "unheard_of"], "engine": url, "engine_boot": "77", "boot": boot or "%x" % (secrets.randbits(62) | 1),
                       "rank": rank, "world": world, "tp": world, "pp": 1, "role": role, "url": url, "blocks": 1000, "block_tokens": 16,
                       "fingerprint": "f", "proof": prove(key, b"agent", nonces), "card": card or {}}
 

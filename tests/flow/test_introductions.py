@@ -28,7 +28,7 @@ class Rank:
         while not head.endswith(b"\r\n\r\n"):
             head += self.socket.recv(1)
         nonces = nonce + next(line.split(b": ")[1] for line in head.split(b"\r\n") if line.startswith(b"Baton-Nonce"))
-        self.say({"t": "hello", "v": 1, "features": [], "engine": self.url, "engine_boot": "77", "boot": self.boot, "rank": self.rank,
+        self.say({"t": "hello", "v": 1, "features": ["want", "unheard_of"], "engine": self.url, "engine_boot": "77", "boot": self.boot, "rank": self.rank,
                   "world": self.world, "tp": self.world, "pp": 1, "role": self.role, "url": self.url, "blocks": 1000, "block_tokens": 16,
                   "fingerprint": "f", "summary": {"heads": 8}, "card": CARD, "proof": hmac.new(key, b"agent" + nonces, "sha256").hexdigest()})
         selector.register(self.socket, selectors.EVENT_READ, self)
@@ -51,6 +51,7 @@ class Rank:
             self.bytes -= len('{"t":"ping"}\n')
             self.say({"t": "pong"})
         elif kind == "welcome":
+            assert message["features"] == ["want"]
             self.say({"t": "sync", "records": [], "last": True})
         elif kind == "peer_up":
             assert len(message["ranks"]) == self.world and message["ranks"][0]["summary"] == {"heads": 8}

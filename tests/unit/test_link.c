@@ -962,7 +962,7 @@ START_TEST(does_not_introduce_different_fingerprints)
 {
     char *fingerprint;
     int fd;
-    char hello[1024], line[1100], got[2048];
+    char hello[1024], line[1200], got[2048];
 
     open_proxy(NULL);
     open_agent(&fx.p, 'p', NULL);
@@ -971,7 +971,8 @@ START_TEST(does_not_introduce_different_fingerprints)
     write_hello(hello, sizeof(hello), 'd', 2);
     fingerprint = strstr(hello, "\"f\"");
     fingerprint[1] = 'g';
-    snprintf(line, sizeof(line), "{\"t\":\"hello\",\"v\":1,%s}\n", hello);
+    snprintf(line, sizeof(line),
+             "{\"t\":\"hello\",\"v\":1,\"features\":[\"want\"],%s}\n", hello);
     raw_send(fd, line);
     raw_expect(fd, "\"t\":\"ping\"", got, sizeof(got));
     ck_assert_ptr_null(strstr(got, "peer_up"));
@@ -1000,6 +1001,43 @@ START_TEST(does_not_say_peer_down_for_a_link_that_comes_back)
     ck_assert_uint_eq(fx.d.peers_down, 0);
     bta_links_peer_ready(fx.d.links, "p", 0, 0xaa, "tcp", 12);
     UNTIL(atomic_load(&fx.proxy.engines[1].pair_ready[0]));
+}
+END_TEST
+
+START_TEST(agrees_on_the_features_that_both_know)
+{
+    char hello[1024], line[1200], got[2048];
+    int fd;
+
+    open_proxy(NULL);
+    fd = raw_upgrade();
+    write_hello(hello, sizeof(hello), 'd', 2);
+    snprintf(line, sizeof(line),
+             "{\"t\":\"hello\",\"v\":1,"
+             "\"features\":[7,\"unheard_of\",\"want\"],%s}\n",
+             hello);
+    raw_send(fd, line);
+    raw_expect(fd, "\"features\":[\"want\"]", got, sizeof(got));
+    close(fd);
+}
+END_TEST
+
+START_TEST(introduces_nobody_to_a_rank_that_cannot_ask_for_cards)
+{
+    char hello[1024], line[1200], got[2048];
+    int fd;
+
+    open_proxy(NULL);
+    open_agent(&fx.p, 'p', NULL);
+    UNTIL(fx.p.syncs == 1);
+    fd = raw_upgrade();
+    write_hello(hello, sizeof(hello), 'd', 2);
+    snprintf(line, sizeof(line), "{\"t\":\"hello\",\"v\":1,%s}\n", hello);
+    raw_send(fd, line);
+    raw_expect(fd, "\"t\":\"ping\"", got, sizeof(got));
+    ck_assert_ptr_nonnull(strstr(got, "\"features\":[]"));
+    ck_assert_ptr_null(strstr(got, "peer_up"));
+    close(fd);
 }
 END_TEST
 
@@ -1371,6 +1409,8 @@ HARNESS_MAIN_WITH(
     syncs_thousands_of_records_in_parts, introduces_prefill_to_decode,
     does_not_introduce_different_fingerprints,
     does_not_say_peer_down_for_a_link_that_comes_back,
+    agrees_on_the_features_that_both_know,
+    introduces_nobody_to_a_rank_that_cannot_ask_for_cards,
     keeps_the_reason_why_an_engine_has_no_sources,
     tells_the_worker_that_its_decode_is_dead,
     tells_of_an_engine_whose_agent_is_dead_and_not_of_a_short_break,

@@ -535,7 +535,10 @@ static void send_hello(struct bta_link *link)
     link->state = BTA_LINK_GREETING;
     link_timer(link, BTA_LINK_WELCOME_US);
     bt_buf_init(&hello);
-    bt_buf_append(&hello, BT_STR("{\"t\":\"hello\",\"v\":1,\"features\":[]"));
+    bt_buf_append(
+        &hello,
+        BT_STR("{\"t\":\"hello\",\"v\":1,\"features\":[\"" LINK_FEATURE_WANT
+               "\"]"));
     if (proof[0] != '\0') {
         bt_buf_printf(&hello, ",\"proof\":\"%s\"", proof);
     }
