@@ -3,7 +3,7 @@
  *
  *   on_prefill, on_decode   a leg's event moves the machine of that leg
  *   follow                  the table says what that means for the others
- *   next                    the attempt says where the request goes now
+ *   go_next                 the attempt says where the request goes now
  *
  * When the client has its verdict, or is gone, what is owed to engines:
  *
@@ -847,7 +847,7 @@ static void close_beside(struct exchange *x)
  * What comes next, after a failure or at the start. False: nothing does, and
  * the engine's own answer is to be passed on.
  */
-static bool next(struct exchange *x, bool passes_on)
+static bool go_next(struct exchange *x, bool passes_on)
 {
     struct attempt_facts facts;
     struct attempt_plan plan;
@@ -872,17 +872,17 @@ static bool next(struct exchange *x, bool passes_on)
     return true;
 }
 
-static void begin(struct exchange *x)
+static void begin_request(struct exchange *x)
 {
     x->failure.cause = ATTEMPT_BEGIN;
-    (void)next(x, false);
+    (void)go_next(x, false);
 }
 
 static bool on_turn(struct admission_wait *wait)
 {
     struct exchange *const x = bt_container_of(wait, struct exchange, wait);
 
-    begin(x);
+    begin_request(x);
     return x->client == C_QUEUED;
 }
 
@@ -1011,7 +1011,7 @@ static void follow(struct exchange *x)
     case DO_KEEP:
         return;
     case DO_NEXT:
-        (void)next(x, false);
+        (void)go_next(x, false);
         return;
     case DO_LET_GO:
         let_go(x);
@@ -1206,7 +1206,7 @@ static bool busy_elsewhere(struct exchange *x, const struct leg *leg)
     *was_busy = true;
     x->failure.cause =
         is_prefill ? ATTEMPT_PREFILL_FAILED : ATTEMPT_DECODE_FAILED;
-    return next(x, true);
+    return go_next(x, true);
 }
 
 /* An engine's 5xx is another attempt: its words are waited for, shortly. */
@@ -1227,7 +1227,7 @@ static void prefill_tool_choice(struct exchange *x)
     x->tries_tools = true;
     go_alone(x, ROUTE_REASON_TOOL_CHOICE);
     set_decode(x, D_NONE);
-    begin(x);
+    begin_request(x);
 }
 
 static void reserve_answer(struct exchange *x, const struct bt_http_head *head)

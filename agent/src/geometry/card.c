@@ -247,7 +247,8 @@ static void write_summary(const struct bta_card *card, struct bt_buf *out)
     const baton_layout none = {0};
     const baton_layout *const first =
         card->region_count > 0 ? &card->regions[0].layout : &none;
-    uint32_t least = first->layer, most = first->layer;
+    uint32_t least = UINT32_MAX;
+    uint32_t most = 0;
 
     for (size_t i = 0; i < card->region_count; i++) {
         const uint32_t layer = card->regions[i].layout.layer;
@@ -259,8 +260,8 @@ static void write_summary(const struct bta_card *card, struct bt_buf *out)
                   ",\"summary\":{\"first_head\":%" PRIu32 ",\"heads\":%" PRIu32
                   ",\"model_heads\":%" PRIu32 ",\"first_layer\":%" PRIu32
                   ",\"last_layer\":%" PRIu32 "}",
-                  first->first_head, first->heads, first->model_heads, least,
-                  most);
+                  first->first_head, first->heads, first->model_heads,
+                  least < most ? least : most, most);
 }
 
 static void write_places(const struct bta_card *card, struct bt_buf *out)
