@@ -136,7 +136,7 @@ static enum bt_status open_agents(struct control *control)
 
 static enum bt_status open_admin(struct control *control)
 {
-    const struct admin_options options = {
+    const struct admin_sources sources = {
         .loop = control->loop,
         .config = control->options.config,
         .registry = control->options.registry,
@@ -149,7 +149,7 @@ static enum bt_status open_admin(struct control *control)
         .is_draining = control->options.is_draining,
     };
 
-    return admin_open(&options, &control->admin);
+    return admin_open(&sources, &control->admin);
 }
 
 static enum bt_status open_probes(struct control *control)

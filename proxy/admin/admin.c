@@ -35,7 +35,7 @@ struct admin_conn {
 TAILQ_HEAD(admin_conn_list, admin_conn);
 
 struct admin {
-    struct admin_options options;
+    struct admin_sources sources;
     struct control_listener listener;
     struct admin_conn_list conns;
     size_t conn_count;
@@ -70,10 +70,10 @@ static const char TEXT_FIELDS[] =
 /* Writes the body; the status is returned. */
 static unsigned get_metrics(const struct admin *admin, struct bt_buf *body)
 {
-    struct bt_metrics *const own[] = {admin->options.stats};
+    struct bt_metrics *const own[] = {admin->sources.stats};
 
-    if (admin->options.metrics_count > 0) {
-        bt_metrics_write(admin->options.metrics, admin->options.metrics_count,
+    if (admin->sources.metrics_count > 0) {
+        bt_metrics_write(admin->sources.metrics, admin->sources.metrics_count,
                          body);
     }
     bt_metrics_write(own, 1, body);
@@ -82,12 +82,12 @@ static unsigned get_metrics(const struct admin *admin, struct bt_buf *body)
 
 static unsigned get_engines(const struct admin *admin, struct bt_buf *body)
 {
-    return admin_view_engines(&admin->options, body) ? 200 : 500;
+    return admin_view_engines(&admin->sources, body) ? 200 : 500;
 }
 
 static unsigned get_handoffs(const struct admin *admin, struct bt_buf *body)
 {
-    return admin_view_handoffs(admin->options.handoffs, body) ? 200 : 500;
+    return admin_view_handoffs(admin->sources.handoffs, body) ? 200 : 500;
 }
 
 static unsigned get_health(const struct admin *admin, struct bt_buf *body)
@@ -99,9 +99,9 @@ static unsigned get_health(const struct admin *admin, struct bt_buf *body)
 
 static unsigned get_ready(const struct admin *admin, struct bt_buf *body)
 {
-    const atomic_bool *const draining = admin->options.is_draining;
+    const atomic_bool *const draining = admin->sources.is_draining;
     const char *why = "";
-    bool is_ready = registry_is_ready(admin->options.registry, &why);
+    bool is_ready = registry_is_ready(admin->sources.registry, &why);
 
     if (draining != NULL && atomic_load(draining)) {
         is_ready = false;
@@ -175,7 +175,7 @@ static void await_turn(struct admin_conn *conn, size_t path)
     conn->path = path;
     conn->is_waiting = true;
     TAILQ_INSERT_TAIL(&admin->waiting, conn, turn);
-    bt_loop_defer(admin->options.loop, &admin->answering);
+    bt_loop_defer(admin->sources.loop, &admin->answering);
 }
 
 static void on_turn(struct bt_deferred *deferred)
@@ -190,7 +190,7 @@ static void on_turn(struct bt_deferred *deferred)
     leave_turn(conn);
     answer_path(conn);
     if (!TAILQ_EMPTY(&admin->waiting)) {
-        bt_loop_defer(admin->options.loop, &admin->answering);
+        bt_loop_defer(admin->sources.loop, &admin->answering);
     }
 }
 
@@ -251,7 +251,7 @@ static void conn_close(struct admin_conn *conn)
     leave_turn(conn);
     TAILQ_REMOVE(&admin->conns, conn, entry);
     admin->conn_count--;
-    bt_loop_bury(admin->options.loop, &conn->grave, destroy);
+    bt_loop_bury(admin->sources.loop, &conn->grave, destroy);
 }
 
 static void on_closed(void *owner)
@@ -279,7 +279,7 @@ static void on_accept(void *owner, int fd)
 
     if (admin->conn_count >= CONNS_MAX &&
         !bt_http_idle_give_way(&admin->idle)) {
-        control_stat_add(admin->options.stats, CONTROL_STAT_ADMIN_REFUSED, 0,
+        control_stat_add(admin->sources.stats, CONTROL_STAT_ADMIN_REFUSED, 0,
                          1);
         bt_http_turn_away(fd, bt_str_of(BUSY));
         return;
@@ -290,7 +290,7 @@ static void on_accept(void *owner, int fd)
         return;
     }
     conn->admin = admin;
-    if (bt_http_conn_open(admin->options.loop, fd, &admin->conn_options,
+    if (bt_http_conn_open(admin->sources.loop, fd, &admin->conn_options,
                           &CONN_EVENTS, conn, &conn->conn) != BT_OK) {
         free(conn);
         return;
@@ -299,7 +299,7 @@ static void on_accept(void *owner, int fd)
     admin->conn_count++;
 }
 
-enum bt_status admin_open(const struct admin_options *options,
+enum bt_status admin_open(const struct admin_sources *sources,
                           struct admin **admin_p)
 {
     struct admin *admin = calloc(1, sizeof(*admin));
@@ -308,7 +308,7 @@ enum bt_status admin_open(const struct admin_options *options,
     if (admin == NULL) {
         return BT_ERR_NOMEM;
     }
-    admin->options = *options;
+    admin->sources = *sources;
     TAILQ_INIT(&admin->conns);
     TAILQ_INIT(&admin->waiting);
     admin->answering.on_run = on_turn;
@@ -317,9 +317,9 @@ enum bt_status admin_open(const struct admin_options *options,
     admin->conn_options.idle = &admin->idle;
     admin->listener.on_accept = on_accept;
     admin->listener.owner = admin;
-    if (options->config->admin != NULL) {
-        status = control_listener_open(&admin->listener, options->loop,
-                                       options->config->admin, "admin");
+    if (sources->config->admin != NULL) {
+        status = control_listener_open(&admin->listener, sources->loop,
+                                       sources->config->admin, "admin");
     }
     if (status != BT_OK) {
         admin_close(&admin);

@@ -157,7 +157,7 @@ static json_t *view_pairs(const struct engine *engine)
     return pairs;
 }
 
-static json_t *view_engine(const struct admin_options *options,
+static json_t *view_engine(const struct admin_sources *sources,
                            const struct engine *engine, uint64_t now_ms)
 {
     const uint64_t failed_ms = atomic_load(&engine->failed_at_ms);
@@ -176,33 +176,33 @@ static json_t *view_engine(const struct admin_options *options,
     if (engine->pool->conf->connector != CONNECTOR_BATON) {
         return json;
     }
-    view_baton(json, engine, options->agents->by_engine[engine->id], now_ms);
+    view_baton(json, engine, sources->agents->by_engine[engine->id], now_ms);
     if (engine->role == ENGINE_DECODE) {
         put(json, "paired_with", view_pairs(engine));
     }
     return json;
 }
 
-bool admin_view_engines(const struct admin_options *options,
+bool admin_view_engines(const struct admin_sources *sources,
                         struct bt_buf *body)
 {
-    const uint64_t now_ms = bt_loop_now_ms(options->loop);
+    const uint64_t now_ms = bt_loop_now_ms(sources->loop);
     json_t *const root = json_object();
     json_t *const engines = json_array();
     json_t *const strangers = json_array();
     const struct agent_link *link;
 
-    for (size_t i = 0; i < options->registry->engine_count; i++) {
+    for (size_t i = 0; i < sources->registry->engine_count; i++) {
         (void)json_array_append_new(
             engines,
-            view_engine(options, &options->registry->engines[i], now_ms));
+            view_engine(sources, &sources->registry->engines[i], now_ms));
     }
-    TAILQ_FOREACH (link, &options->agents->links, entry) {
+    TAILQ_FOREACH (link, &sources->agents->links, entry) {
         if (link->state == AGENT_LINK_UP && link->group == NULL) {
             (void)json_array_append_new(strangers, view_link(link, now_ms));
         }
     }
-    put(root, "boot", hex_of(options->boot));
+    put(root, "boot", hex_of(sources->boot));
     put(root, "engines", engines);
     put(root, "unconfigured", strangers);
     return write_json(root, body);

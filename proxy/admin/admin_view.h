@@ -5,10 +5,27 @@
 #define PROXY_ADMIN_ADMIN_VIEW_H
 
 #include "common/base/buf.h"
-#include "proxy/admin/admin.h"
+#include "proxy/agents/agents.h"
+#include "proxy/agents/handoffs.h"
+
+#include <stdatomic.h>
+
+/* Where the admin listener finds what it shows; all is borrowed. */
+struct admin_sources {
+    struct bt_loop *loop;
+    const struct config *config;
+    struct registry *registry;
+    uint64_t boot;
+    const struct agents *agents;
+    const struct handoffs *handoffs;
+    struct bt_metrics *const *metrics; /* the workers' */
+    size_t metrics_count;
+    struct bt_metrics *stats; /* control's own table */
+    const atomic_bool *is_draining;
+};
 
 /* False when memory is out. */
-bool admin_view_engines(const struct admin_options *options,
+bool admin_view_engines(const struct admin_sources *sources,
                         struct bt_buf *body);
 /* At most 1,000 live ones, the oldest first, and the last that ended. */
 bool admin_view_handoffs(const struct handoffs *handoffs, struct bt_buf *body);

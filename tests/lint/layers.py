@@ -49,7 +49,6 @@ KNOWN = {
     "a circle: agent/src/fabric/fabric, agent/src/fabric/fabric_core",
     "a circle: agent/src/link/link, agent/src/link/link_core",
     "a circle: proxy/agents/agents, proxy/agents/agents_core, proxy/agents/peers",
-    "a circle: proxy/admin/admin, proxy/admin/admin_view",
 }
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.M)
