@@ -205,20 +205,29 @@ static void send_up(const struct peer *peer)
     bt_buf_fini(&line);
 }
 
-/* The next thing that waits; a card's rank is linked with its whole group. */
+/*
+ * The next thing that waits; a card's rank is linked with its whole group. An
+ * agent that cannot ask for cards is told of its own rank, card and all.
+ */
 static void send_next(struct peer *peer)
 {
+    const struct agent_hello *const hello = &peer->decode->hello;
     unsigned rank;
 
     if (peer->is_up_unsent) {
         peer->is_up_unsent = false;
-        send_up(peer);
-        return;
+        if (hello->has_want) {
+            send_up(peer);
+            return;
+        }
+        peer->sources = UINT64_C(1) << hello->rank;
+        peer->unsent = peer->sources;
     }
     rank = (unsigned)__builtin_ctzll(peer->unsent);
     peer->unsent &= peer->unsent - 1;
     agent_link_printf(
-        peer->decode, "{\"t\":\"card\",\"peer\":%.*s}",
+        peer->decode, "{\"t\":\"%s\",\"peer\":%.*s}",
+        hello->has_want ? "card" : "peer_up",
         BT_STR_ARG(bt_buf_str(&peer->prefill->ranks[rank].link->hello.peer)));
 }
 
@@ -258,11 +267,11 @@ static void introduce_rank(struct agent_group *prefill,
 {
     struct peer *peer = peer_of(decode, prefill);
 
-    if (!decode->hello.has_want) {
+    if (!decode->hello.has_want && decode->hello.rank >= prefill->world) {
         bt_log_limited(BT_LOG_WARN, decode->hello.url,
-                       "rank %u cannot ask for cards: it is introduced to no "
-                       "prefill engine",
-                       decode->hello.rank);
+                       "rank %u cannot ask for cards, and %s has no such rank: "
+                       "not introduced to it",
+                       decode->hello.rank, prefill->url);
         return;
     }
     if (peer == NULL) {

@@ -83,9 +83,9 @@ class Agent(Lines):
     def on_message(self, message):
         if message["t"] == "welcome":
             self.say({"t": "sync", "records": [], "last": True})
-        elif message["t"] == "peer_up":
+        elif message["t"] == "peer_up" and "peer" not in message:
             self.say({"t": "peer_want", "engine": message["engine"], "boot": message["boot"], "ranks": [self.hello["rank"]]})
-        elif message["t"] == "card":
+        elif message["t"] in ("peer_up", "card"):
             peer = message["peer"]
             self.say({"t": "peer_ready", "engine": peer["engine"], "rank": peer["rank"], "boot": peer["boot"], "provider": "x", "us": 1})
 

@@ -7,6 +7,7 @@ import selectors
 import socket
 import time
 
+import agents
 import cluster as c
 
 RANKS = 32
@@ -117,3 +118,36 @@ def test_32_prefill_and_32_decode_engines_of_8_ranks_are_all_introduced(tmp_path
     ranks = introduce(tmp_path, 32, 32, 8)
     assert all(r.got == {"welcome": 1, "peer_up": 32, "card": 32} for r in ranks if r.role == "decode")
     assert all(r.got == {"welcome": 1} for r in ranks if r.role == "prefill")
+
+
+def test_a_rank_that_cannot_ask_for_cards_gets_that_of_its_own_number_unasked(tmp_path):
+    """As agents did before there were features."""
+    owner = c.Cluster(tmp_path, prefill=0, decode=0)
+    owner.prefill, owner.decode = ["http://127.0.0.1:20001"], ["http://127.0.0.1:21001", "http://127.0.0.1:21002"]
+    ranks = []
+
+    def link(url, role, rank, **more):
+        agent = agents.Agent(owner.agents, owner.key_file.read_bytes().strip(), url, role, rank, world=2, card=CARD, boot="%x" % (1 + len(ranks)))
+        ranks.append(agent)
+        agent.hello.update(more)
+        return agent.start()
+
+    try:
+        proxy = owner.add(c.Proxy(owner, ["--set", "timeouts.probe_interval=0"])).start().wait_ready()
+        for rank in range(2):
+            link(owner.prefill[0], "prefill", rank)
+        older = [link(owner.decode[0], "decode", rank, features=[]) for rank in range(2)]
+        newer = [link(owner.decode[1], "decode", rank) for rank in range(2)]
+        for rank in range(2):
+            c.eventually(lambda: older[rank].got("peer_up") and newer[rank].got("card"), 5, "both are introduced")
+            up, = older[rank].got("peer_up")
+            card, = newer[rank].got("card")
+            assert up["peer"] == card["peer"] and up["peer"]["rank"] == rank and up["peer"]["card"] == CARD
+        paired = lambda: [len(e["paired_with"]) for e in proxy.engines()["engines"] if e["role"] == "decode"]
+        c.eventually(lambda: paired() == [1, 1], 5, "both are paired")
+        assert not any(r.got("card") for r in older)
+    finally:
+        for r in ranks:
+            r.close()
+        owner.prefill, owner.decode = [], []
+        owner.end()

@@ -1022,7 +1022,7 @@ START_TEST(agrees_on_the_features_that_both_know)
 }
 END_TEST
 
-START_TEST(introduces_nobody_to_a_rank_that_cannot_ask_for_cards)
+START_TEST(gives_the_card_of_its_own_number_to_a_rank_that_cannot_ask)
 {
     char hello[1024], line[1200], got[2048];
     int fd;
@@ -1036,7 +1036,7 @@ START_TEST(introduces_nobody_to_a_rank_that_cannot_ask_for_cards)
     raw_send(fd, line);
     raw_expect(fd, "\"t\":\"ping\"", got, sizeof(got));
     ck_assert_ptr_nonnull(strstr(got, "\"features\":[]"));
-    ck_assert_ptr_null(strstr(got, "peer_up"));
+    ck_assert_ptr_nonnull(strstr(got, "{\"t\":\"peer_up\",\"peer\":{"));
     close(fd);
 }
 END_TEST
@@ -1410,7 +1410,7 @@ HARNESS_MAIN_WITH(
     does_not_introduce_different_fingerprints,
     does_not_say_peer_down_for_a_link_that_comes_back,
     agrees_on_the_features_that_both_know,
-    introduces_nobody_to_a_rank_that_cannot_ask_for_cards,
+    gives_the_card_of_its_own_number_to_a_rank_that_cannot_ask,
     keeps_the_reason_why_an_engine_has_no_sources,
     tells_the_worker_that_its_decode_is_dead,
     tells_of_an_engine_whose_agent_is_dead_and_not_of_a_short_break,
