@@ -307,10 +307,13 @@ static void introduce(struct agent_group *prefill, struct agent_group *decode)
 
 void peers_forget(struct agent_link *link)
 {
-    struct peer *peer;
+    struct peer *peer = TAILQ_FIRST(&link->as_decode);
 
-    while ((peer = TAILQ_FIRST(&link->as_decode)) != NULL) {
+    while (peer != NULL) {
+        struct peer *const next = TAILQ_NEXT(peer, by_decode);
+
         peer_remove(peer);
+        peer = next;
     }
 }
 
