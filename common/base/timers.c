@@ -112,11 +112,11 @@ struct bt_due *bt_timers_take(struct bt_timers *timers, uint64_t now)
     while (timers->count > 0 && timers->heap[0]->armed <= now) {
         struct bt_due *const due = timers->heap[0];
 
-        if (due->at <= now) {
+        if (due->armed == due->at) {
             bt_timers_clear(timers, due);
             return due;
         }
-        due->armed = due->at; /* it was put off */
+        due->armed = due->at; /* it was put off, maybe behind others */
         sink(timers, due);
     }
     return NULL;

@@ -65,6 +65,19 @@ START_TEST(what_is_put_off_is_taken_at_its_later_time_alone)
 }
 END_TEST
 
+START_TEST(what_is_put_off_behind_another_comes_behind_it_however_late)
+{
+    struct bt_due due = {0};
+    struct bt_due other = {0};
+
+    set(&due, 10);
+    set(&other, 15);
+    set(&due, 20);
+    ck_assert_ptr_eq(bt_timers_take(&timers, 100), &other);
+    ck_assert_ptr_eq(bt_timers_take(&timers, 100), &due);
+}
+END_TEST
+
 START_TEST(what_is_moved_forward_or_cleared_is_so_at_once)
 {
     struct bt_due due = {0};
@@ -116,5 +129,6 @@ END_TEST
 HARNESS_MAIN_WITH("timers", NULL, teardown, nothing_is_due_where_nothing_is_set,
                   gives_out_what_is_due_the_earliest_first,
                   what_is_put_off_is_taken_at_its_later_time_alone,
+                  what_is_put_off_behind_another_comes_behind_it_however_late,
                   what_is_moved_forward_or_cleared_is_so_at_once,
                   holds_under_random_changes)
