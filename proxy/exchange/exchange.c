@@ -1858,6 +1858,9 @@ static bool is_too_early(const struct exchange *x)
 
 static void hold_early(struct exchange *x, struct bt_str bytes)
 {
+    if (x->prefill.code != 0 && x->prefill.code != 200) {
+        return; /* P's words are the answer, and on their way */
+    }
     bt_buf_append(&x->answer, bytes);
     if (x->answer.failed) {
         refuse(x, FAULT_OVERLOADED);

@@ -2418,6 +2418,28 @@ START_TEST(a_cut_answer_has_its_fault_and_the_code_that_was_sent)
 }
 END_TEST
 
+START_TEST(what_decode_said_early_is_no_part_of_prefills_refusal)
+{
+    pool_conf.connector = CONNECTOR_MOONCAKE;
+    for (size_t i = 0; i < PER_SIDE; i++) {
+        atomic_store(&engine_at(ENGINE_PREFILL, i)->bootstrap_id, "\"p\"");
+    }
+    start();
+    ck_assert(leg_is_open(&x->decode));
+    on_sent(&x->prefill);
+    on_sent(&x->decode);
+    on_head(&x->decode, 200, "application/json");
+    on_body(&x->decode, "{\"a\":");
+    on_head(&x->prefill, 400, "application/json");
+    on_body(&x->decode, "1}");
+    on_body(&x->prefill, "{\"error\":\"bad\"}");
+    on_end(&x->prefill);
+    ck_assert_uint_eq(fake.code, 400);
+    ck_assert(bt_str_eq(bt_buf_str(&fake.body), BT_STR("{\"error\":\"bad\"}")));
+    ck_assert(!leg_is_open(&x->decode));
+}
+END_TEST
+
 START_TEST(a_stream_that_begins_well_and_is_bad_in_one_read_is_cut)
 {
     reach_decode();
@@ -2588,6 +2610,7 @@ HARNESS_MAIN_WITH(
     every_place_ends_by_its_deadlines,
     a_bad_answer_of_decode_is_tried_elsewhere_and_then_an_error,
     a_cut_answer_has_its_fault_and_the_code_that_was_sent,
+    what_decode_said_early_is_no_part_of_prefills_refusal,
     a_stream_that_begins_well_and_is_bad_in_one_read_is_cut,
     a_bad_answer_of_prefill_is_tried_elsewhere_and_then_an_error,
     an_error_that_tells_what_is_private_becomes_one_of_ours,
