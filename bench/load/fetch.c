@@ -47,17 +47,11 @@ static void on_failed(void *owner, const struct bt_http_failure *failure)
     wait->is_over = true;
 }
 
-static void on_sent(void *owner)
-{
-    (void)owner;
-}
-
 static const struct bt_http_call_events events = {
     .on_head = on_head,
     .on_body = on_body,
     .on_end = on_end,
     .on_failed = on_failed,
-    .on_sent = on_sent,
 };
 
 static void write_request(const struct fetch *fetch, const char *path,

@@ -124,17 +124,11 @@ static void on_failed(void *owner, const struct bt_http_failure *failure)
                                        : failure->reason);
 }
 
-static void on_sent(void *owner)
-{
-    (void)owner;
-}
-
 static const struct bt_http_call_events events = {
     .on_head = on_head,
     .on_body = on_body,
     .on_end = on_end,
     .on_failed = on_failed,
-    .on_sent = on_sent,
 };
 
 static bool send_now(struct load_client *client, bool fresh_only)

@@ -292,9 +292,7 @@ static void on_later(struct bt_deferred *deferred)
     struct bt_http_call *call =
         bt_container_of(deferred, struct bt_http_call, later);
 
-    if (call->events->on_sent != NULL) {
-        call->events->on_sent(call->owner);
-    }
+    call->events->on_sent(call->owner); /* is there: else none is deferred */
 }
 
 /* ---- what the owner does ---- */

@@ -42,7 +42,7 @@ struct bt_http_call_events {
     /*
      * The last byte of the request was handed to the kernel; the iovecs and
      * their bytes are no longer needed. Not called when an answer or a
-     * failure came first.
+     * failure came first. NULL: nobody wants to know.
      */
     void (*on_sent)(void *owner);
 };

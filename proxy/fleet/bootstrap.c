@@ -174,17 +174,11 @@ static void on_failed(void *owner, const struct bt_http_failure *failure)
     end_call(bootstrap);
 }
 
-static void on_sent(void *owner)
-{
-    (void)owner;
-}
-
 static const struct bt_http_call_events CALL_EVENTS = {
     .on_head = on_head,
     .on_body = on_body,
     .on_end = on_end,
     .on_failed = on_failed,
-    .on_sent = on_sent,
 };
 
 static void set_port(struct bt_addr *addr, uint16_t port)

@@ -401,17 +401,11 @@ static void on_failed(void *owner, const struct bt_http_failure *failure)
     ask_over(owner, false);
 }
 
-static void on_sent(void *owner)
-{
-    (void)owner;
-}
-
 static const struct bt_http_call_events EVENTS = {
     .on_head = on_head,
     .on_body = on_body,
     .on_end = on_end,
     .on_failed = on_failed,
-    .on_sent = on_sent,
 };
 
 static void write_head(struct bt_buf *head, const struct engine *engine)
