@@ -1767,25 +1767,13 @@ static bool take_result(struct exchange *x, enum relay_result result)
     return true;
 }
 
-/* The relay may begin the answer and find a fault in it in one step. */
-static void note_commit(struct exchange *x)
-{
-    if (x->relay.committed && x->d != D_FIRST) {
-        commit(x);
-    }
-}
-
 static void decode_body(struct exchange *x, struct bt_str bytes)
 {
     const bool had_begun = x->d == D_FIRST;
     const enum relay_result result = relay_body(&x->relay, bytes);
 
-    if (x->sink == NULL) {
+    if (x->sink == NULL || !take_result(x, result)) {
         return; /* the client left while it was written to */
-    }
-    note_commit(x);
-    if (result != RELAY_GO && !take_result(x, result)) {
-        return;
     }
     if (had_begun) {
         await_more(x);
@@ -1803,7 +1791,6 @@ static void decode_whole(struct exchange *x)
         return; /* the client left while it was written to */
     }
     if (result != RELAY_GO) {
-        note_commit(x);
         (void)take_result(x, result);
         return;
     }
