@@ -521,6 +521,15 @@ static in_port_t *port_of(struct bt_addr *addr)
     return NULL;
 }
 
+void bt_addr_set_port(struct bt_addr *addr, uint16_t port)
+{
+    in_port_t *const at = port_of(addr);
+
+    if (at != NULL) {
+        *at = htons(port);
+    }
+}
+
 /* Port 0 is the port of the socket before where that is free, else any. */
 static enum bt_status listen_beside(struct bt_addr *addr, in_port_t before,
                                     int *fd_p)

@@ -44,6 +44,8 @@ bool bt_host_bytes(struct bt_str text, unsigned char out[16]);
 /* "127.0.0.1:80", "[::1]:80", "unix:/path". */
 void bt_addr_format(const struct bt_addr *addr, char text[BT_ADDR_TEXT_MAX]);
 bool bt_addr_is_local(const struct bt_addr *addr); /* loopback or unix */
+/* Nothing for a unix socket. */
+void bt_addr_set_port(struct bt_addr *addr, uint16_t port);
 
 /*
  * An http:// URL of an engine: scheme (in any case), host, port, no path

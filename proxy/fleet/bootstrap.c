@@ -7,7 +7,6 @@
 #include "common/http/http_call.h"
 #include "common/json/json.h"
 
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,15 +180,6 @@ static const struct bt_http_call_events CALL_EVENTS = {
     .on_failed = on_failed,
 };
 
-static void set_port(struct bt_addr *addr, uint16_t port)
-{
-    if (addr->sa.ss_family == AF_INET6) {
-        ((struct sockaddr_in6 *)(void *)&addr->sa)->sin6_port = htons(port);
-    } else {
-        ((struct sockaddr_in *)(void *)&addr->sa)->sin_port = htons(port);
-    }
-}
-
 /* Of the address in its entry, which is a number or the URL's own host. */
 static bool find_addrs(const struct engine *engine, struct bt_addrs *addrs_p)
 {
@@ -209,7 +199,7 @@ static bool find_addrs(const struct engine *engine, struct bt_addrs *addrs_p)
     }
     *addrs_p = *own;
     for (size_t i = 0; i < addrs_p->count; i++) {
-        set_port(&addrs_p->items[i], url.port);
+        bt_addr_set_port(&addrs_p->items[i], url.port);
     }
     return true;
 }

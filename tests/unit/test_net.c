@@ -26,6 +26,24 @@ START_TEST(addresses_read_back_as_written)
 }
 END_TEST
 
+START_TEST(a_port_is_set_where_there_is_one)
+{
+    static const char *const texts[][2] = {{"127.0.0.1:80", "127.0.0.1:8998"},
+                                           {"[::1]:8000", "[::1]:8998"},
+                                           {"unix:/tmp/x", "unix:/tmp/x"}};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(texts); i++) {
+        struct bt_addr addr;
+        char text[BT_ADDR_TEXT_MAX];
+
+        ck_assert_int_eq(bt_addr_parse(texts[i][0], &addr), BT_OK);
+        bt_addr_set_port(&addr, 8998);
+        bt_addr_format(&addr, text);
+        ck_assert_str_eq(text, texts[i][1]);
+    }
+}
+END_TEST
+
 START_TEST(bad_addresses_are_refused)
 {
     static const char *const texts[] = {
@@ -298,7 +316,8 @@ START_TEST(listening_on_all_addresses_is_all_or_nothing)
 }
 END_TEST
 
-HARNESS_MAIN("net", addresses_read_back_as_written, bad_addresses_are_refused,
+HARNESS_MAIN("net", addresses_read_back_as_written,
+             a_port_is_set_where_there_is_one, bad_addresses_are_refused,
              hosts_compare_without_their_ports, urls_are_normalised,
              bad_urls_say_why, a_url_with_more_than_host_and_port_is_told_so,
              a_url_of_an_address_resolves_to_it,
