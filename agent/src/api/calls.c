@@ -201,14 +201,21 @@ static void digests_fill(const baton_agent *agent, const baton_blocks *groups,
     }
 }
 
-/* Reads it, and asks whether the blocks are ours. */
+/* May the agent hold now, and are the blocks ours? Reads it. */
 static baton_status progress_read(const baton_agent *agent, const char *call,
                                   const baton_progress *given,
                                   baton_progress *progress_p)
 {
     baton_progress progress = {.size = sizeof(progress)};
-    baton_status status = bta_sized_read(&progress, given);
+    baton_status status;
 
+    if (agent == NULL) {
+        return BATON_ERR_ARGUMENT;
+    }
+    if (!can_hold(agent)) {
+        return BATON_ERR_STATE;
+    }
+    status = bta_sized_read(&progress, given);
     if (status == BATON_OK) {
         status = without_event(agent, call, progress.event);
     }
@@ -228,15 +235,9 @@ baton_status baton_hold_progress(baton_agent *agent,
                                  const baton_progress *progress)
 {
     baton_progress own;
-    baton_status status;
+    const baton_status status =
+        progress_read(agent, "baton_hold_progress", progress, &own);
 
-    if (agent == NULL) {
-        return BATON_ERR_ARGUMENT;
-    }
-    if (!can_hold(agent)) {
-        return BATON_ERR_STATE;
-    }
-    status = progress_read(agent, "baton_hold_progress", progress, &own);
     return status == BATON_OK ? bta_hold_progress(&agent->holds, &own) : status;
 }
 
@@ -244,15 +245,9 @@ baton_status baton_hold_ready(baton_agent *agent,
                               const baton_progress *progress)
 {
     baton_progress own;
-    baton_status status;
+    const baton_status status =
+        progress_read(agent, "baton_hold_ready", progress, &own);
 
-    if (agent == NULL) {
-        return BATON_ERR_ARGUMENT;
-    }
-    if (!can_hold(agent)) {
-        return BATON_ERR_STATE;
-    }
-    status = progress_read(agent, "baton_hold_ready", progress, &own);
     if (status != BATON_OK) {
         return status;
     }
