@@ -399,11 +399,16 @@ static void end_client(struct exchange *x)
 
 /* --- answers --- */
 
+/* By which the client knows the request: its own id, else ours. */
+static struct bt_str id_of(const struct exchange *x)
+{
+    return x->headers.request_id.len > 0 ? x->headers.request_id
+                                         : bt_str_of(x->inner_id);
+}
+
 static void write_fields(const struct exchange *x, struct bt_buf *out)
 {
-    bt_http_write_field(out, BT_STR("X-Request-Id"),
-                        x->headers.request_id.len > 0 ? x->headers.request_id
-                                                      : bt_str_of(x->inner_id));
+    bt_http_write_field(out, BT_STR("X-Request-Id"), id_of(x));
     if (x->attempt.pool != NULL) {
         bt_http_write_field(out, BT_STR("X-Baton-Route"),
                             bt_str_of(route_reason_names[x->attempt.reason]));
@@ -548,18 +553,11 @@ static void tell_begin(struct exchange *x)
         .prefill = x->attempt.prefill,
         .tokens = x->attempt.tokens,
     };
-    const struct bt_str name = x->headers.request_id.len > 0
-                                   ? x->headers.request_id
-                                   : bt_str_of(x->inner_id);
-    const size_t len = name.len < sizeof(begin.request_id) - 1
-                           ? name.len
-                           : sizeof(begin.request_id) - 1;
 
     if (!is_baton(x)) {
         return;
     }
-    memcpy(begin.request_id, name.ptr, len);
-    begin.request_id[len] = '\0';
+    bt_str_copy(begin.request_id, sizeof(begin.request_id), id_of(x));
     x->release_order = orders_begin(x->local->program->orders, &begin);
 }
 

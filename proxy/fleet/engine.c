@@ -202,10 +202,7 @@ const struct pool *registry_pool(const struct registry *registry,
         (model.len > 0 && memchr(model.ptr, '\0', model.len) != NULL)) {
         return NULL;
     }
-    if (model.len > 0) {
-        memcpy(text, model.ptr, model.len);
-    }
-    text[model.len] = '\0';
+    bt_str_copy(text, sizeof(text), model);
     for (size_t i = 0; i < registry->pool_count; i++) {
         if (pool_serves(&registry->pools[i], text)) {
             return &registry->pools[i];

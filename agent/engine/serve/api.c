@@ -370,8 +370,7 @@ static bool find_route(struct eng_client *client,
     }
     if (bt_str_starts(head->path, BT_STR(MODELS)) &&
         head->path.len < PATH_MAX_LEN) {
-        memcpy(client->path, head->path.ptr, head->path.len);
-        client->path[head->path.len] = '\0';
+        bt_str_copy(client->path, sizeof(client->path), head->path);
         client->route = ROUTE_MODEL;
         *is_post_p = false;
         return true;
@@ -387,8 +386,7 @@ static void remember_id(struct eng_client *client,
 
     client->id[0] = '\0';
     if (id.len > 0 && id.len <= ID_MAX) {
-        memcpy(client->id, id.ptr, id.len);
-        client->id[id.len] = '\0';
+        bt_str_copy(client->id, sizeof(client->id), id);
     }
 }
 
