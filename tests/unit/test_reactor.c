@@ -230,7 +230,19 @@ START_TEST(no_wake_of_another_thread_is_lost)
 }
 END_TEST
 
-static bool count_down(void *owner)
+static bool refuse(void *owner)
+{
+    (void)owner;
+    return false;
+}
+
+static bool allow(void *owner)
+{
+    (void)owner;
+    return true;
+}
+
+static void count_down(void *owner)
 {
     unsigned *const left = owner;
 
@@ -238,14 +250,14 @@ static bool count_down(void *owner)
     if (*left == 0) {
         bta_reactor_stop(reactor);
     }
-    return false;
 }
 
 START_TEST(polls_without_waiting_while_sleep_is_refused)
 {
+    static const struct bta_turn TURN = {count_down, refuse};
     unsigned left = 100;
 
-    bta_reactor_on_sleep(reactor, count_down, &left);
+    bta_reactor_on_turn(reactor, &TURN, &left);
     bta_reactor_run(reactor);
     ck_assert_uint_eq(left, 0);
 }
@@ -260,7 +272,7 @@ static void stop_late(struct bta_timer *timer)
 }
 
 /* What is done before a sleep may set the timer that ends it. */
-static bool set_late(void *owner)
+static void set_late(void *owner)
 {
     bool *const is_set = owner;
 
@@ -268,15 +280,15 @@ static bool set_late(void *owner)
         *is_set = true;
         ck_assert(bta_timer_set(reactor, &late, 1000));
     }
-    return true;
 }
 
 START_TEST(a_timer_that_is_set_before_a_sleep_ends_it)
 {
+    static const struct bta_turn TURN = {set_late, allow};
     bool is_set = false;
 
     late = (struct bta_timer){.on_due = stop_late};
-    bta_reactor_on_sleep(reactor, set_late, &is_set);
+    bta_reactor_on_turn(reactor, &TURN, &is_set);
     bta_reactor_run(reactor); /* else for ever */
     ck_assert(is_set);
 }

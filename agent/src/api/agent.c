@@ -89,22 +89,26 @@ static bool nap(struct baton_agent *agent)
     return bta_timer_set(agent->reactor, &agent->nap, NAP_US);
 }
 
-/*
- * Called before each sleep: reads and posts until nothing moves. A provider
- * that refuses every sleep, though nothing moves, gets naps.
- */
-static bool may_sleep(void *owner)
+/* Reads and posts until nothing moves, or long enough. */
+static void progress(void *owner)
 {
     struct baton_agent *const agent = owner;
-    bool did = true;
 
-    for (int i = 0; i < TURNS_MAX && did; i++) {
+    agent->is_moving = true;
+    for (int i = 0; i < TURNS_MAX && agent->is_moving; i++) {
         if (agent->fabric != NULL) {
             bta_fabric_progress(agent->fabric);
         }
-        did = bta_peers_turn(agent->peers);
+        agent->is_moving = bta_peers_turn(agent->peers);
     }
-    if (did || bta_peers_copying(agent->peers)) {
+}
+
+/* A provider that refuses every sleep, though nothing moves, gets naps. */
+static bool arm(void *owner)
+{
+    struct baton_agent *const agent = owner;
+
+    if (agent->is_moving || bta_peers_copying(agent->peers)) {
         agent->refusals = 0;
         return false;
     }
@@ -123,6 +127,8 @@ static bool may_sleep(void *owner)
     }
     return true;
 }
+
+static const struct bta_turn TURN = {.progress = progress, .arm = arm};
 
 static void *native_main(void *arg)
 {
@@ -471,7 +477,7 @@ static bool create_thread(struct baton_agent *agent)
 static baton_status start_thread(struct baton_agent *agent)
 {
     bta_reactor_on_wake(agent->reactor, on_wake, agent);
-    bta_reactor_on_sleep(agent->reactor, may_sleep, agent);
+    bta_reactor_on_turn(agent->reactor, &TURN, agent);
     if (agent->fabric != NULL &&
         !bta_fabric_watch(agent->fabric, agent->reactor)) {
         return BATON_ERR_SYSTEM;

@@ -56,6 +56,7 @@ struct baton_agent {
     struct bt_buf hello;  /* its text without braces */
     struct bta_timer lease_timer;
     struct bta_timer nap; /* wakes a sleep that may not be long */
+    bool is_moving;       /* the last progress did something */
     uint32_t refusals;    /* sleeps refused by the fabric in a row */
 };
 

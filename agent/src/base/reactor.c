@@ -26,8 +26,8 @@ struct bta_reactor {
     atomic_bool is_woken;
     void (*on_wake)(void *owner);
     void *wake_owner;
-    bool (*may_sleep)(void *owner);
-    void *sleep_owner;
+    const struct bta_turn *turn; /* NULL: nobody's */
+    void *turn_owner;
     struct bt_timers timers;
     int event_at, event_count;
     struct epoll_event events[EVENTS_PER_TURN];
@@ -191,11 +191,11 @@ void bta_reactor_on_wake(struct bta_reactor *reactor,
     reactor->wake_owner = owner;
 }
 
-void bta_reactor_on_sleep(struct bta_reactor *reactor,
-                          bool (*may_sleep)(void *owner), void *owner)
+void bta_reactor_on_turn(struct bta_reactor *reactor,
+                         const struct bta_turn *turn, void *owner)
 {
-    reactor->may_sleep = may_sleep;
-    reactor->sleep_owner = owner;
+    reactor->turn = turn;
+    reactor->turn_owner = owner;
 }
 
 /* --- life --- */
@@ -242,10 +242,11 @@ void bta_reactor_run(struct bta_reactor *reactor)
         uint64_t delay_us = wait_us(reactor);
         int count;
 
-        if (delay_us != 0 && reactor->may_sleep != NULL) {
+        if (delay_us != 0 && reactor->turn != NULL) {
+            reactor->turn->progress(reactor->turn_owner);
             /* What it did may have set a timer. */
             delay_us =
-                reactor->may_sleep(reactor->sleep_owner) ? wait_us(reactor) : 0;
+                reactor->turn->arm(reactor->turn_owner) ? wait_us(reactor) : 0;
         }
         count = events_wait(reactor, delay_us);
         watches_run(reactor, count < 0 ? 0 : count);

@@ -46,11 +46,17 @@ void bta_reactor_wake(struct bta_reactor *reactor);
 void bta_reactor_on_wake(struct bta_reactor *reactor,
                          void (*on_wake)(void *owner), void *owner);
 /*
- * Before it sleeps the reactor asks: may I? (fi_trywait of every CQ.) False:
- * the turn polls the fds without waiting, and asks again.
+ * A turn is two verbs. Before it waits the reactor lets its owner progress (do
+ * what can be done), then arms it: true when an fd or a timer tells of whatever
+ * comes next (fi_trywait of every CQ). False: the turn polls the fds without
+ * waiting, and asks again.
  */
-void bta_reactor_on_sleep(struct bta_reactor *reactor,
-                          bool (*may_sleep)(void *owner), void *owner);
+struct bta_turn {
+    void (*progress)(void *owner);
+    bool (*arm)(void *owner);
+};
+void bta_reactor_on_turn(struct bta_reactor *reactor,
+                         const struct bta_turn *turn, void *owner);
 
 /* Runs until stop (own thread) or a wake whose handler stops it. */
 void bta_reactor_run(struct bta_reactor *reactor);
