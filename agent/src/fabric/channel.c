@@ -5,6 +5,7 @@
  * Each operation has the context space that providers ask for and two words in
  * registered memory, where a boot word, a hold word or a record lands.
  */
+#include "agent/src/fabric/fabric.h"
 #include "agent/src/fabric/fabric_core.h"
 
 #include <stdlib.h>

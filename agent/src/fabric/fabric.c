@@ -5,6 +5,8 @@
  * comes back is followed: our key or the provider's, offset or pointer, bound
  * to the endpoint or not, with local descriptors or without.
  */
+#include "agent/src/fabric/fabric.h"
+
 #include "agent/src/base/id.h"
 #include "agent/src/fabric/fabric_core.h"
 #include "common/base/random.h"

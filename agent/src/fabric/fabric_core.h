@@ -4,7 +4,8 @@
 #ifndef AGENT_SRC_FABRIC_FABRIC_CORE_H
 #define AGENT_SRC_FABRIC_FABRIC_CORE_H
 
-#include "agent/src/fabric/fabric.h"
+#include "agent/src/base/message.h"
+#include "agent/src/base/reactor.h"
 
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>

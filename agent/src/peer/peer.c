@@ -4,7 +4,6 @@
 #include "agent/src/peer/peer.h"
 
 #include "agent/src/fabric/cma.h"
-#include "agent/src/pull/pull.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,17 +107,18 @@ static void enter(struct bta_peer *peer, enum bta_peer_state state)
     peer->state = state;
 }
 
-static void parts_lose(struct bta_peer *peer, bool only_posted,
+static void reads_lose(struct bta_peer *peer, bool only_posted,
                        baton_reason reason)
 {
-    struct bta_part *part = TAILQ_FIRST(&peer->parts);
+    struct bta_reads *reads = TAILQ_FIRST(&peer->reads);
 
-    while (part != NULL) {
-        struct bta_part *const next = TAILQ_NEXT(part, peer_entry);
-        if (!only_posted || part->outstanding > 0 || part->is_broken) {
-            bta_part_lost(part, reason);
+    while (reads != NULL) {
+        struct bta_reads *const next = TAILQ_NEXT(reads, entry);
+        if (!only_posted || reads->outstanding > 0 || reads->is_broken) {
+            bta_reads_leave(reads);
+            reads->ops->lost(reads, reason);
         }
-        part = next;
+        reads = next;
     }
 }
 
@@ -139,7 +139,7 @@ static void fail(struct bta_peer *peer, baton_reason reason)
     peer->is_final = reason != BATON_REASON_UNREACHABLE;
     enter(peer, BTA_PEER_FAILED);
     announce(peer);
-    parts_lose(peer, false, reason);
+    reads_lose(peer, false, reason);
     bta_timer_clear(peers->options.reactor, &peer->timer);
     if (peer->is_final) {
         return;
@@ -285,7 +285,7 @@ void bta_peer_break(struct bta_peer *peer, baton_reason reason)
 {
     channel_drop(peer);
     peer->is_near = false;
-    parts_lose(peer, true, reason);
+    reads_lose(peer, true, reason);
     if (peer->state == BTA_PEER_READY || peer->state == BTA_PEER_TRYING) {
         bta_timer_clear(peer->peers->options.reactor, &peer->timer);
         peer_try(peer);
@@ -325,7 +325,7 @@ static void peer_close(struct bta_peer *peer, baton_reason reason)
     struct bta_peers *const peers = peer->peers;
 
     channel_drop(peer);
-    parts_lose(peer, false, reason);
+    reads_lose(peer, false, reason);
     enter(peer, BTA_PEER_NEW);
     bta_timer_clear(peers->options.reactor, &peer->timer);
     bta_timer_clear(peers->options.reactor, &peer->linger);
@@ -358,7 +358,7 @@ static struct bta_peer *peer_make(struct bta_peers *peers,
     peer->backoff_ms = BACKOFF_MIN_MS;
     peer->timer.on_due = on_timer;
     peer->linger.on_due = on_linger;
-    TAILQ_INIT(&peer->parts);
+    TAILQ_INIT(&peer->reads);
     TAILQ_INIT(&peer->queue);
     if (peer->engine == NULL || peer->map == NULL) {
         peer_free(peer);
@@ -528,6 +528,59 @@ void bta_peers_remove(struct bta_peers *peers, struct bt_str engine,
 
 /* --- reading --- */
 
+void bta_reads_queue(struct bta_reads *reads, bool is_first)
+{
+    if (reads->is_queued) {
+        return;
+    }
+    reads->is_queued = true;
+    if (is_first) {
+        TAILQ_INSERT_HEAD(&reads->peer->queue, reads, queue_entry);
+    } else {
+        TAILQ_INSERT_TAIL(&reads->peer->queue, reads, queue_entry);
+    }
+}
+
+void bta_reads_unqueue(struct bta_reads *reads)
+{
+    if (reads->is_queued) {
+        TAILQ_REMOVE(&reads->peer->queue, reads, queue_entry);
+        reads->is_queued = false;
+    }
+}
+
+void bta_reads_join(struct bta_reads *reads, struct bta_peer *peer)
+{
+    reads->peer = peer;
+    TAILQ_INSERT_TAIL(&peer->reads, reads, entry);
+}
+
+void bta_reads_leave(struct bta_reads *reads)
+{
+    if (reads->peer == NULL) {
+        return;
+    }
+    bta_reads_unqueue(reads);
+    TAILQ_REMOVE(&reads->peer->reads, reads, entry);
+    reads->peer = NULL;
+    reads->outstanding = 0;
+}
+
+enum bta_step bta_reads_posted(struct bta_reads *reads, enum bta_post post)
+{
+    switch (post) {
+    case BTA_POST_DONE:
+        reads->outstanding++;
+        return BTA_STEP_MORE;
+    case BTA_POST_LATER:
+        return BTA_STEP_LATER;
+    case BTA_POST_BROKEN:
+        reads->is_broken = true;
+        break;
+    }
+    return BTA_STEP_BROKEN;
+}
+
 /* A read failed that was under way: by this path for the how-manyth time? */
 static void path_failed(struct bta_peer *peer)
 {
@@ -564,19 +617,22 @@ static bool poll_channel(struct bta_peer *peer)
         if (done[i].context == peer) {
             try_done(peer, done[i].word);
         } else {
-            bta_part_done(done[i].context, &done[i]);
+            struct bta_reads *const reads = done[i].context;
+            reads->outstanding--;
+            reads->ops->done(reads, &done[i]);
         }
     }
     return count > 0;
 }
 
 /* Posts until the provider is full or nothing is left. */
-static bool post_parts(struct bta_peer *peer)
+static bool post_reads(struct bta_peer *peer)
 {
     bool did = false;
 
     while (peer->state == BTA_PEER_READY && !TAILQ_EMPTY(&peer->queue)) {
-        const enum bta_step step = bta_part_step(TAILQ_FIRST(&peer->queue));
+        struct bta_reads *const reads = TAILQ_FIRST(&peer->queue);
+        const enum bta_step step = reads->ops->step(reads);
         if (step == BTA_STEP_BROKEN) {
             path_failed(peer);
             return true;
@@ -602,7 +658,7 @@ static bool peer_turn(struct bta_peer *peer)
     if (peer->state == BTA_PEER_TRYING && peer->channel != NULL) {
         did = try_post(peer) || did;
     }
-    return post_parts(peer) || did;
+    return post_reads(peer) || did;
 }
 
 /* Waits for a provider that takes nothing, though no read is in flight. */

@@ -1,6 +1,6 @@
 /*
  * The other ranks that we read from: one record for each (engine, rank), with
- * its card, its reading side and the parts of pulls that wait for it.
+ * its card, its reading side and the reads that wait for it.
  *
  *                boot word read           error, drain
  *     NEW -> TRYING ------------> READY --------------> TRYING ...
@@ -9,7 +9,8 @@
  *
  * By cma where the boot word can be read by process_vm_readv, else by a
  * channel of the fabric. A path whose reads failed twice gives way to the other
- * one. Native thread only.
+ * one. Who reads joins a peer with its reads and is asked for them, one after
+ * the other, while the peer is READY. Native thread only.
  */
 #ifndef AGENT_SRC_PEER_PEER_H
 #define AGENT_SRC_PEER_PEER_H
@@ -25,8 +26,35 @@
 
 #define BTA_PEERS_MAX 4096
 
-struct bta_part;
-TAILQ_HEAD(bta_part_list, bta_part);
+struct bta_peer;
+struct bta_reads;
+
+enum bta_step {
+    BTA_STEP_MORE,  /* done, and there may be more */
+    BTA_STEP_LATER, /* the provider is full */
+    BTA_STEP_EMPTY, /* nothing left to post; the reads left the queue */
+    BTA_STEP_BROKEN,
+};
+
+struct bta_reads_ops {
+    /* Posts or copies the next piece. */
+    enum bta_step (*step)(struct bta_reads *reads);
+    /* One posted with them as its context is complete. They may be freed. */
+    void (*done)(struct bta_reads *reads, const struct bta_done *done);
+    /* The peer is broken or gone, they have left it, none is in flight. */
+    void (*lost)(struct bta_reads *reads, baton_reason reason);
+};
+
+/* A member of who reads. */
+struct bta_reads {
+    const struct bta_reads_ops *ops;
+    struct bta_peer *peer; /* NULL: left */
+    TAILQ_ENTRY(bta_reads) entry, queue_entry;
+    bool is_queued;
+    bool is_broken;       /* a post failed: lost with its channel */
+    uint32_t outstanding; /* in flight */
+};
+TAILQ_HEAD(bta_reads_list, bta_reads);
 
 enum bta_peer_state {
     BTA_PEER_NEW,
@@ -66,8 +94,8 @@ struct bta_peer {
     struct bta_timer linger; /* runs while nobody sponsors the peer */
     uint64_t *sponsors;      /* proxies; 0: the host; heap */
     size_t sponsor_count, sponsor_cap;
-    struct bta_part_list parts; /* all attached */
-    struct bta_part_list queue; /* those with something to post */
+    struct bta_reads_list reads; /* all that joined */
+    struct bta_reads_list queue; /* those with something to post */
 };
 TAILQ_HEAD(bta_peer_list, bta_peer);
 
@@ -93,7 +121,7 @@ struct bta_peers {
 };
 
 struct bta_peers *bta_peers_open(const struct bta_peers_options *options);
-/* Closes every channel; attached parts are told that they are lost. */
+/* Closes every channel; reads are told that they are lost. */
 void bta_peers_close(struct bta_peers *peers);
 
 /* Takes the card (finished here on every path). */
@@ -117,5 +145,13 @@ bool bta_peers_copying(const struct bta_peers *peers);
 /* Ends every read in flight on this peer, now; it is tried anew. */
 void bta_peer_break(struct bta_peer *peer, baton_reason reason);
 const char *bta_peer_provider(const struct bta_peer *peer);
+
+void bta_reads_join(struct bta_reads *reads, struct bta_peer *peer);
+void bta_reads_leave(struct bta_reads *reads);
+/* A proof, or a record, is few bytes: it waits for nobody's data. */
+void bta_reads_queue(struct bta_reads *reads, bool is_first);
+void bta_reads_unqueue(struct bta_reads *reads);
+/* What became of a post. */
+enum bta_step bta_reads_posted(struct bta_reads *reads, enum bta_post post);
 
 #endif

@@ -23,6 +23,18 @@ enum pull_state {
     PULL_ENDING,
 };
 
+struct bta_pull;
+
+/* A pull's share at one peer, which has its reads until the pull is over. */
+struct part {
+    struct bta_pull *pull;
+    struct bta_reads reads;
+    size_t next, end;     /* its runs in the plan */
+    uint64_t next_offset; /* copied of the next run (cma) */
+    bool is_covered;      /* its record says that the tokens are ready */
+    uint64_t word;        /* as it was read to prove */
+};
+
 struct bta_pull {
     struct bta_idmap_node node; /* by tag, under the lock */
     struct bta_pull *inbox_next;
@@ -35,7 +47,7 @@ struct bta_pull {
     uint32_t *our_ids; /* of all groups */
     uint64_t have_tokens;
     struct bta_plan plan;
-    struct bta_part parts[BTA_SOURCES_MAX];
+    struct part parts[BTA_SOURCES_MAX];
     size_t part_count;
     size_t pending; /* parts not covered, not read, or not proven */
     baton_reason reason;
@@ -72,47 +84,6 @@ struct bta_pulls {
     size_t recent_count;
     struct bta_tombs tombs;
 };
-
-/* --- parts in peers' lists --- */
-
-/* A proof, or a record, is few bytes: it waits for nobody's data. */
-static void part_queue(struct bta_part *part, bool is_first)
-{
-    if (part->is_queued) {
-        return;
-    }
-    part->is_queued = true;
-    if (is_first) {
-        TAILQ_INSERT_HEAD(&part->peer->queue, part, queue_entry);
-    } else {
-        TAILQ_INSERT_TAIL(&part->peer->queue, part, queue_entry);
-    }
-}
-
-static void part_unqueue(struct bta_part *part)
-{
-    if (part->is_queued) {
-        TAILQ_REMOVE(&part->peer->queue, part, queue_entry);
-        part->is_queued = false;
-    }
-}
-
-static void part_attach(struct bta_part *part, struct bta_peer *peer)
-{
-    part->peer = peer;
-    TAILQ_INSERT_TAIL(&peer->parts, part, peer_entry);
-}
-
-static void part_detach(struct bta_part *part)
-{
-    if (part->peer == NULL) {
-        return;
-    }
-    part_unqueue(part);
-    TAILQ_REMOVE(&part->peer->parts, part, peer_entry);
-    part->peer = NULL;
-    part->outstanding = 0;
-}
 
 /* --- ends --- */
 
@@ -155,6 +126,11 @@ static void recent_add(struct bta_pulls *pulls, const struct bta_pull *pull)
     item->until_us = bta_now_us() + RECENT_US;
     TAILQ_INSERT_TAIL(&pulls->recent, item, entry);
     pulls->recent_count++;
+}
+
+static struct part *part_of(struct bta_reads *reads)
+{
+    return bt_container_of(reads, struct part, reads);
 }
 
 static void pull_free(struct bta_pull *pull)
@@ -229,7 +205,7 @@ static void pull_finish(struct bta_pull *pull, baton_reason reason)
     pull->reason = reason;
     event = event_of(pull);
     for (size_t i = 0; i < pull->part_count; i++) {
-        part_detach(&pull->parts[i]);
+        bta_reads_leave(&pull->parts[i].reads);
     }
     bta_timer_clear(pulls->options.reactor, &pull->timer);
     bta_timer_clear(pulls->options.reactor, &pull->look);
@@ -252,7 +228,7 @@ static uint32_t outstanding_of(const struct bta_pull *pull)
     uint32_t outstanding = 0;
 
     for (size_t i = 0; i < pull->part_count; i++) {
-        outstanding += pull->parts[i].outstanding;
+        outstanding += pull->parts[i].reads.outstanding;
     }
     return outstanding;
 }
@@ -268,8 +244,8 @@ static void pull_end(struct bta_pull *pull, baton_reason reason)
         bta_timer_clear(pulls->options.reactor, &pull->look);
     }
     for (size_t i = 0; i < pull->part_count; i++) {
-        if (pull->parts[i].peer != NULL) {
-            part_unqueue(&pull->parts[i]);
+        if (pull->parts[i].reads.peer != NULL) {
+            bta_reads_unqueue(&pull->parts[i].reads);
         }
     }
     if (outstanding_of(pull) == 0) {
@@ -290,8 +266,8 @@ static void pull_drain(struct bta_pull *pull)
     size_t count = 0;
 
     for (size_t i = 0; i < pull->part_count; i++) {
-        if (pull->parts[i].outstanding > 0) {
-            peers[count] = pull->parts[i].peer;
+        if (pull->parts[i].reads.outstanding > 0) {
+            peers[count] = pull->parts[i].reads.peer;
             count++;
         }
     }
@@ -313,10 +289,9 @@ static void on_timer(struct bta_timer *timer)
     }
 }
 
-void bta_part_lost(struct bta_part *part, baton_reason reason)
+static void part_lost(struct bta_reads *reads, baton_reason reason)
 {
-    part_detach(part);
-    pull_end(part->pull, reason);
+    pull_end(part_of(reads)->pull, reason);
 }
 
 /* --- waiting for the blocks --- */
@@ -329,7 +304,7 @@ static void pull_read(struct bta_pull *pull)
     /* No byte of a block may have been fetched before the counts were. */
     atomic_thread_fence(memory_order_seq_cst);
     for (size_t i = 0; i < pull->part_count; i++) {
-        part_queue(&pull->parts[i], false);
+        bta_reads_queue(&pull->parts[i].reads, false);
     }
 }
 
@@ -338,9 +313,9 @@ static void on_look(struct bta_timer *timer)
     struct bta_pull *const pull = bt_container_of(timer, struct bta_pull, look);
 
     for (size_t i = 0; i < pull->part_count; i++) {
-        struct bta_part *const part = &pull->parts[i];
-        if (!part->is_covered && part->outstanding == 0) {
-            part_queue(part, true);
+        struct part *const part = &pull->parts[i];
+        if (!part->is_covered && part->reads.outstanding == 0) {
+            bta_reads_queue(&part->reads, true);
         }
     }
 }
@@ -361,7 +336,7 @@ static void look_later(struct bta_pull *pull)
 }
 
 /* The part's record as it was read. The pull may be over after this. */
-static void part_look(struct bta_part *part, const struct bta_done *record)
+static void part_look(struct part *part, const struct bta_done *record)
 {
     struct bta_pull *const pull = part->pull;
 
@@ -437,22 +412,20 @@ static void pull_prove(struct bta_pull *pull)
     pull->pending = pull->part_count;
     atomic_thread_fence(memory_order_seq_cst);
     for (size_t i = 0; i < pull->part_count; i++) {
-        part_queue(&pull->parts[i], true);
+        bta_reads_queue(&pull->parts[i].reads, true);
     }
 }
 
-static void part_read(struct bta_part *part)
+static void part_read(struct part *part)
 {
-    part->is_read = true;
     part->pull->pending--;
     if (part->pull->pending == 0) {
         pull_prove(part->pull);
     }
 }
 
-static void part_prove(struct bta_part *part, uint64_t word)
+static void part_prove(struct part *part, uint64_t word)
 {
-    part->is_proven = true;
     part->word = word;
     part->pull->pending--;
     if (part->pull->pending == 0) {
@@ -460,31 +433,31 @@ static void part_prove(struct bta_part *part, uint64_t word)
     }
 }
 
-void bta_part_done(struct bta_part *part, const struct bta_done *done)
+static void part_done(struct bta_reads *reads, const struct bta_done *done)
 {
+    struct part *const part = part_of(reads);
     struct bta_pull *const pull = part->pull;
 
-    part->outstanding--;
     if (pull->state == PULL_ENDING) {
         pull_end(pull, pull->reason);
     } else if (pull->state == PULL_WAITING) {
         part_look(part, done);
     } else if (pull->state == PULL_PROVING) {
         part_prove(part, done->word);
-    } else if (part->outstanding == 0 && part->next == part->end) {
+    } else if (part->reads.outstanding == 0 && part->next == part->end) {
         part_read(part);
     }
 }
 
 /* --- posting --- */
 
-static struct bta_read read_of(const struct bta_part *part,
+static struct bta_read read_of(const struct part *part,
                                const struct bta_run *run)
 {
     const struct bta_pulls_options *const options = &part->pull->pulls->options;
     const struct bta_region *const ours = &options->regions->items[run->ours];
     const struct bta_card_target *const theirs =
-        &part->peer->card.regions[run->theirs].target;
+        &part->reads.peer->card.regions[run->theirs].target;
 
     return (struct bta_read){
         .local = ours->base + run->our_offset,
@@ -496,54 +469,42 @@ static struct bta_read read_of(const struct bta_part *part,
 }
 
 /* Where the record of the handoff is: the hold word, then the count. */
-static struct bta_card_target record_of(const struct bta_part *part)
+static struct bta_card_target record_of(const struct part *part)
 {
-    struct bta_card_target target = part->peer->card.slots;
+    struct bta_card_target target = part->reads.peer->card.slots;
     const uint64_t offset =
-        part->pull->params.slot * part->peer->card.slot_step;
+        part->pull->params.slot * part->reads.peer->card.slot_step;
 
     target.base += offset;
     target.at += offset;
     return target;
 }
 
-static enum bta_step posted(struct bta_part *part, enum bta_post post)
-{
-    switch (post) {
-    case BTA_POST_DONE:
-        part->outstanding++;
-        return BTA_STEP_MORE;
-    case BTA_POST_LATER:
-        return BTA_STEP_LATER;
-    case BTA_POST_BROKEN:
-        part->is_broken = true;
-        return BTA_STEP_BROKEN;
-    }
-    return BTA_STEP_BROKEN;
-}
-
-static enum bta_step post_word(struct bta_part *part)
+static enum bta_step post_word(struct part *part)
 {
     const struct bta_card_target target = record_of(part);
-    struct bta_channel *const channel = part->peer->channel;
+    struct bta_channel *const channel = part->reads.peer->channel;
     const enum bta_post post =
         part->pull->state == PULL_WAITING
-            ? bta_channel_read_record(channel, target.at, target.key, part)
-            : bta_channel_read_word(channel, target.at, target.key, part);
-    const enum bta_step step = posted(part, post);
+            ? bta_channel_read_record(channel, target.at, target.key,
+                                      &part->reads)
+            : bta_channel_read_word(channel, target.at, target.key,
+                                    &part->reads);
+    const enum bta_step step = bta_reads_posted(&part->reads, post);
 
     if (step == BTA_STEP_MORE) {
-        part_unqueue(part);
+        bta_reads_unqueue(&part->reads);
     }
     return step;
 }
 
-static enum bta_step post_run(struct bta_part *part)
+static enum bta_step post_run(struct part *part)
 {
     const struct bta_read read =
         read_of(part, &part->pull->plan.runs[part->next]);
-    const enum bta_step step =
-        posted(part, bta_channel_read(part->peer->channel, &read, part));
+    const enum bta_step step = bta_reads_posted(
+        &part->reads,
+        bta_channel_read(part->reads.peer->channel, &read, &part->reads));
 
     if (step != BTA_STEP_MORE) {
         return step;
@@ -552,14 +513,14 @@ static enum bta_step post_run(struct bta_part *part)
     if (part->next < part->end) {
         return BTA_STEP_MORE;
     }
-    part_unqueue(part);
+    bta_reads_unqueue(&part->reads);
     return BTA_STEP_EMPTY;
 }
 
 /* --- copying (cma) --- */
 
 /* The next vectors of the part, up to a slice; how many, and their bytes. */
-static size_t slice_make(struct bta_part *part, struct iovec *local,
+static size_t slice_make(struct part *part, struct iovec *local,
                          struct iovec *remote, uint64_t *bytes_p)
 {
     uint64_t bytes = 0;
@@ -574,9 +535,9 @@ static size_t slice_make(struct bta_part *part, struct iovec *local,
             left > SLICE_BYTES - bytes ? SLICE_BYTES - bytes : left;
         local[count].iov_base = (char *)read.local + part->next_offset;
         local[count].iov_len = (size_t)length;
-        remote[count].iov_base =
-            bta_cma_pointer(part->peer->card.regions[run->theirs].target.base +
-                            run->their_offset + part->next_offset);
+        remote[count].iov_base = bta_cma_pointer(
+            part->reads.peer->card.regions[run->theirs].target.base +
+            run->their_offset + part->next_offset);
         remote[count].iov_len = (size_t)length;
         count++;
         bytes += length;
@@ -587,31 +548,32 @@ static size_t slice_make(struct bta_part *part, struct iovec *local,
     return count;
 }
 
-static enum bta_step copy_failed(struct bta_part *part,
+static enum bta_step copy_failed(struct part *part,
                                  const struct bta_cma_fault *fault)
 {
     char text[160];
 
-    bta_cma_tell(fault, part->peer->cma->pid, text, sizeof(text));
+    bta_cma_tell(fault, part->reads.peer->cma->pid, text, sizeof(text));
     bta_log_write(&part->pull->pulls->options.log, BTA_WARN,
-                  "a pull from %s rank %u: %s", part->peer->engine,
-                  part->peer->card.rank, text);
-    bta_part_lost(part, BATON_REASON_UNREACHABLE);
+                  "a pull from %s rank %u: %s", part->reads.peer->engine,
+                  part->reads.peer->card.rank, text);
+    bta_reads_leave(&part->reads);
+    pull_end(part->pull, BATON_REASON_UNREACHABLE);
     return BTA_STEP_BROKEN;
 }
 
-static enum bta_step copy_word(struct bta_part *part)
+static enum bta_step copy_word(struct part *part)
 {
     const struct bta_card_target target = record_of(part);
     const bool is_waiting = part->pull->state == PULL_WAITING;
     struct bta_cma_fault fault;
     uint64_t words[2] = {0, 0};
 
-    if (!bta_cma_read_words(part->peer->cma->pid, target.base, words,
+    if (!bta_cma_read_words(part->reads.peer->cma->pid, target.base, words,
                             is_waiting ? 2 : 1, &fault)) {
         return copy_failed(part, &fault);
     }
-    part_unqueue(part);
+    bta_reads_unqueue(&part->reads);
     if (is_waiting) {
         part_look(part,
                   &(struct bta_done){.word = words[0], .ready = words[1]});
@@ -621,7 +583,7 @@ static enum bta_step copy_word(struct bta_part *part)
     return BTA_STEP_EMPTY;
 }
 
-static enum bta_step copy_slice(struct bta_part *part)
+static enum bta_step copy_slice(struct part *part)
 {
     struct iovec local[BTA_CMA_BATCH];
     struct iovec remote[BTA_CMA_BATCH];
@@ -629,36 +591,43 @@ static enum bta_step copy_slice(struct bta_part *part)
     const size_t count = slice_make(part, local, remote, &bytes);
     struct bta_cma_fault fault;
 
-    if (!bta_cma_read(part->peer->cma->pid, local, remote, count, bytes,
+    if (!bta_cma_read(part->reads.peer->cma->pid, local, remote, count, bytes,
                       &fault)) {
         return copy_failed(part, &fault);
     }
     if (part->next < part->end) {
         return BTA_STEP_MORE;
     }
-    part_unqueue(part);
+    bta_reads_unqueue(&part->reads);
     part_read(part);
     return BTA_STEP_EMPTY;
 }
 
-enum bta_step bta_part_step(struct bta_part *part)
+static enum bta_step part_step(struct bta_reads *reads)
 {
+    struct part *const part = part_of(reads);
     struct bta_pull *const pull = part->pull;
 
     if (pull->state == PULL_WAITING) {
-        return part->peer->is_near ? copy_word(part) : post_word(part);
+        return part->reads.peer->is_near ? copy_word(part) : post_word(part);
     }
     if (pull->first_us == 0) {
-        const char *const provider = bta_peer_provider(part->peer);
+        const char *const provider = bta_peer_provider(part->reads.peer);
         pull->first_us = bta_now_us();
         memcpy(pull->provider, provider,
                strnlen(provider, sizeof(pull->provider) - 1));
     }
     if (pull->state == PULL_PROVING) {
-        return part->peer->is_near ? copy_word(part) : post_word(part);
+        return part->reads.peer->is_near ? copy_word(part) : post_word(part);
     }
-    return part->peer->is_near ? copy_slice(part) : post_run(part);
+    return part->reads.peer->is_near ? copy_slice(part) : post_run(part);
 }
+
+static const struct bta_reads_ops PART_OPS = {
+    .step = part_step,
+    .done = part_done,
+    .lost = part_lost,
+};
 
 /* --- start --- */
 
@@ -739,14 +708,15 @@ static void parts_make(struct bta_pull *pull, size_t count,
     size_t run = 0;
 
     for (size_t i = 0; i < count; i++) {
-        struct bta_part *const part = &pull->parts[i];
+        struct part *const part = &pull->parts[i];
         part->pull = pull;
+        part->reads.ops = &PART_OPS;
         part->next = run;
         while (run < pull->plan.count && pull->plan.runs[run].source == i) {
             run++;
         }
         part->end = run;
-        part_attach(part, peers[i]);
+        bta_reads_join(&part->reads, peers[i]);
     }
     pull->part_count = count;
 }
@@ -762,7 +732,7 @@ static void pull_begin(struct bta_pull *pull)
     pull->look_us = LOOK_MIN_US;
     pull->pending = pull->part_count;
     for (size_t i = 0; i < pull->part_count; i++) {
-        part_queue(&pull->parts[i], true);
+        bta_reads_queue(&pull->parts[i].reads, true);
     }
 }
 

@@ -18,24 +18,6 @@
 #include "agent/src/peer/peer.h"
 #include "agent/src/pull/params.h"
 
-struct bta_pull;
-
-/* A pull's share at one peer. In the peer's lists until the pull is over. */
-struct bta_part {
-    struct bta_pull *pull;
-    struct bta_peer *peer; /* NULL: detached */
-    TAILQ_ENTRY(bta_part) peer_entry, queue_entry;
-    bool is_queued;
-    size_t next, end;     /* its runs in the plan */
-    uint64_t next_offset; /* copied of the next run (cma) */
-    uint32_t outstanding; /* reads in flight */
-    bool is_covered;      /* its record says that the tokens are ready */
-    bool is_broken;       /* a post failed: lost with its channel */
-    bool is_read;         /* every data byte is here */
-    bool is_proven;       /* its word was read */
-    uint64_t word;
-};
-
 struct bta_pulls_options {
     struct bta_reactor *reactor;
     struct bta_fabric *fabric;
@@ -77,20 +59,5 @@ bool bta_pulls_cancel_handoff(struct bta_pulls *pulls, uint64_t proxy,
 /* States of this proxy's live and lately ended pulls. */
 void bta_pulls_sync(struct bta_pulls *pulls, uint64_t proxy,
                     struct bta_link *link);
-
-/* --- from peer.c --- */
-
-enum bta_step {
-    BTA_STEP_MORE,  /* done, and there may be more */
-    BTA_STEP_LATER, /* the provider is full */
-    BTA_STEP_EMPTY, /* nothing left to post; the part left the queue */
-    BTA_STEP_BROKEN,
-};
-/* Posts or copies the part's next piece. */
-enum bta_step bta_part_step(struct bta_part *part);
-/* One of its reads is complete. The part may be freed by this. */
-void bta_part_done(struct bta_part *part, const struct bta_done *done);
-/* Its peer is broken or gone: none of its reads is in flight any more. */
-void bta_part_lost(struct bta_part *part, baton_reason reason);
 
 #endif
