@@ -5,6 +5,7 @@
  *
  * Peers that misbehave are played by a plain socket.
  */
+#include "agent/src/link/link.h"
 #include "agent/src/link/link_core.h"
 #include "proxy/agents/agents_core.h"
 #include "proxy/metrics/control_stats.h"

@@ -5,6 +5,8 @@
  *     link.c ---- reports ---> link_conn.c ---- bytes ---> proxy
  *     link_name.c - addresses ---^   link_message.c: lines
  */
+#include "agent/src/link/link.h"
+
 #include "agent/src/link/link_core.h"
 #include "common/json/json_write.h"
 

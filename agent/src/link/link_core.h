@@ -12,7 +12,9 @@
 #define AGENT_SRC_LINK_LINK_CORE_H
 
 #include "agent/link/limits.h"
-#include "agent/src/link/link.h"
+#include "agent/src/base/reactor.h"
+#include "agent/src/link/link_options.h"
+#include "common/base/buf.h"
 #include "common/json/json.h"
 #include "common/proof.h"
 
