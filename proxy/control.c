@@ -4,7 +4,8 @@
  *     orders --> handoffs <--events-- agents <- listener, links
  *                   |  \--orders----->  |
  *                   v                   v
- *                  news to workers     engines' atomics      probes, admin
+ *                  news to workers     engines' atomics      roster, probes,
+ * admin
  *
  * Everything is opened on the program's first thread, so that errors are seen
  * at the start, and belongs to the control thread from control_start on.
@@ -15,10 +16,8 @@
 #include "proxy/admin/admin.h"
 #include "proxy/agents/agents.h"
 #include "proxy/agents/handoffs.h"
-#include "proxy/fleet/bootstrap.h"
-#include "proxy/fleet/names.h"
-#include "proxy/fleet/probe.h"
 #include "proxy/metrics/control_stats.h"
+#include "proxy/roster/roster.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -34,6 +33,8 @@ struct control {
     struct admin *admin;
     struct names *names;
     struct bootstraps *bootstraps;
+    struct roster *roster;
+    struct auth *auth; /* keys for changes */
     pthread_t thread;
     bool is_running;
 };
@@ -111,7 +112,6 @@ static enum bt_status open_agents(struct control *control)
     const struct agents_options options = {
         .loop = control->loop,
         .config = control->options.config,
-        .registry = control->options.registry,
         .boot = control->options.boot,
         .stats = control->stats,
         .on_reading = on_reading,
@@ -124,8 +124,8 @@ static enum bt_status open_agents(struct control *control)
     if (status != BT_OK) {
         return status;
     }
-    control->handoffs = handoffs_open(control->options.registry, control->stats,
-                                      &HANDOFFS_EVENTS, control);
+    control->handoffs =
+        handoffs_open(control->stats, &HANDOFFS_EVENTS, control);
     if (control->handoffs == NULL) {
         return BT_ERR_NOMEM;
     }
@@ -139,7 +139,9 @@ static enum bt_status open_admin(struct control *control)
     const struct admin_sources sources = {
         .loop = control->loop,
         .config = control->options.config,
-        .registry = control->options.registry,
+        .fleet = control->options.fleet,
+        .roster = control->roster,
+        .auth = control->auth,
         .boot = control->options.boot,
         .agents = control->agents,
         .handoffs = control->handoffs,
@@ -157,13 +159,44 @@ static enum bt_status open_probes(struct control *control)
     const struct probes_options options = {
         .loop = control->loop,
         .config = control->options.config,
-        .registry = control->options.registry,
         .stats = control->stats,
         .on_lost = on_lost,
         .owner = control,
     };
 
     return probes_open(&options, &control->probes);
+}
+
+static void on_swept(void *owner, const struct orders_swept *swept)
+{
+    const struct control *const control = owner;
+
+    roster_swept(control->roster, swept);
+}
+
+/* The first answers about engines are waited for, shortly. */
+static enum bt_status open_roster(struct control *control)
+{
+    const struct roster_options options = {
+        .loop = control->loop,
+        .config = control->options.config,
+        .fleet = control->options.fleet,
+        .orders = control->orders,
+        .stats = control->stats,
+        .agents = control->agents,
+        .handoffs = control->handoffs,
+        .probes = control->probes,
+        .names = control->names,
+        .bootstraps = control->bootstraps,
+    };
+    const enum bt_status status = roster_open(&options, &control->roster);
+
+    if (status == BT_OK) {
+        orders_on_swept(control->orders, on_swept, control);
+        names_await(control->names);
+        bootstraps_await(control->bootstraps);
+    }
+    return status;
 }
 
 static enum bt_status open_parts(struct control *control)
@@ -182,21 +215,23 @@ static enum bt_status open_parts(struct control *control)
         status = open_agents(control);
     }
     if (status == BT_OK) {
-        status = open_admin(control);
+        status = names_open(control->loop, &control->names);
     }
     if (status == BT_OK) {
-        status = names_open(control->loop, control->options.registry,
-                            &control->names);
-    }
-    if (status == BT_OK) {
-        status =
-            bootstraps_open(control->loop, control->options.config,
-                            control->options.registry, &control->bootstraps);
+        status = bootstraps_open(control->loop, control->options.config,
+                                 &control->bootstraps);
     }
     if (status == BT_OK) {
         status = open_probes(control);
     }
-    return status;
+    if (status == BT_OK) {
+        status = open_roster(control);
+    }
+    if (status == BT_OK) {
+        status = auth_open(control->options.config->auth.admin_keys_file,
+                           &control->auth);
+    }
+    return status == BT_OK ? open_admin(control) : status;
 }
 
 enum bt_status control_open(const struct control_options *options,
@@ -274,6 +309,8 @@ void control_close(struct control **control_p)
     if (control->admin != NULL) {
         admin_close(&control->admin);
     }
+    auth_close(&control->auth);
+    roster_close(&control->roster);
     probes_close(&control->probes);
     bootstraps_close(&control->bootstraps);
     names_close(&control->names);

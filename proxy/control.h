@@ -12,7 +12,7 @@ struct control;
 
 struct control_options {
     const struct config *config;
-    struct registry *registry;
+    struct fleet *fleet;
     uint64_t boot; /* of this proxy's life, random, not 0 */
     /* For /metrics: instances of all workers, fixed before start. */
     struct bt_metrics *const *metrics;

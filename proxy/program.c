@@ -1,5 +1,5 @@
 /*
- * program: listening sockets, registry, control, workers, signals.
+ * program: listening sockets, fleet, control, workers, signals.
  *
  *   main thread   its own loop: signals, and word of workers that ended
  *   worker 0..N   one SO_REUSEPORT socket each (one shared unix socket)
@@ -61,7 +61,7 @@ static void limit_connections(struct program_run *run)
     struct program *const program = &run->program;
     const size_t files = bt_process_raise_files();
     const size_t own =
-        64 + 16 * run->worker_count + 4 * program->registry->engine_count;
+        64 + 16 * run->worker_count + 4 * program->fleet->engine_count;
     const size_t room = files > 2 * own ? files - own : files / 2;
     const size_t share = room / 2 / run->worker_count;
     const size_t wanted = (size_t)program->config->limits.connections;
@@ -181,7 +181,7 @@ static enum bt_status open_control(struct program_run *run)
     struct program *const program = &run->program;
     const struct control_options options = {
         .config = program->config,
-        .registry = program->registry,
+        .fleet = program->fleet,
         .boot = program->boot,
         .metrics = run->metrics,
         .metrics_count = run->worker_count,
@@ -309,7 +309,7 @@ static enum bt_status open_shared(struct program *program)
         (size_t)program->config->limits.client_connections;
     const uint64_t bytes = program->config->limits.client_body_memory;
 
-    program->models = models_book_open(program->registry->engine_count);
+    program->models = models_book_open();
     if (program->models == NULL) {
         return BT_ERR_NOMEM;
     }
@@ -335,7 +335,7 @@ static enum bt_status build(struct program_run *run)
         status = auth_open(config->auth.client_keys_file, &program->auth);
     }
     if (status == BT_OK) {
-        status = registry_open(config, &program->registry);
+        status = fleet_open(config, &program->fleet);
     }
     if (status == BT_OK) {
         limit_connections(run);
@@ -458,7 +458,7 @@ void program_close(struct program_run **run)
         bt_metrics_close(&dead->metrics[i]);
     }
     close_sockets(dead);
-    registry_close(&dead->program.registry);
+    fleet_close(&dead->program.fleet);
     auth_close(&dead->program.auth);
     quotas_close(&dead->program.quotas);
     models_book_close(&dead->program.models);

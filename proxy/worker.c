@@ -31,7 +31,7 @@ struct order {
 
 static void engine_lost(struct local *local, const struct engine *engine)
 {
-    if (!engine_has_stand_in(engine)) {
+    if (!fleet_has_stand_in(engine)) {
         return; /* it may yet answer, and nobody else would */
     }
     for (size_t i = 0; i < LOCAL_BUCKETS; i++) {
@@ -47,6 +47,43 @@ static void engine_lost(struct local *local, const struct engine *engine)
     }
 }
 
+static void engine_cut(struct local *local, const struct engine *engine)
+{
+    for (size_t i = 0; i < LOCAL_BUCKETS; i++) {
+        struct exchange *x = local->buckets[i];
+
+        while (x != NULL) {
+            struct exchange *const next = x->bucket_next;
+
+            exchange_engine_cut(x, engine);
+            x = next;
+        }
+    }
+}
+
+/* Who uses it, who knows it? Old sides are not read from here on. */
+static void sweep(struct worker *worker, const struct control_news *news)
+{
+    struct local *const local = &worker->local;
+    const bool is_asked = models_ask(&worker->front, news->engine);
+    struct orders_swept swept = {
+        .number = news->sweep, .is_used = is_asked, .is_known = is_asked};
+
+    for (size_t i = 0; news->engine != NULL && i < LOCAL_BUCKETS; i++) {
+        const struct exchange *x = local->buckets[i];
+
+        for (; x != NULL; x = x->bucket_next) {
+            swept.is_used = swept.is_used || exchange_uses(x, news->engine);
+            swept.is_known = swept.is_known || exchange_knows(x, news->engine);
+        }
+    }
+    if (news->engine != NULL && !swept.is_known &&
+        atomic_load(&news->engine->state) == ENGINE_GONE) {
+        local_forget(local, news->engine);
+    }
+    orders_swept(local->program->orders, &swept);
+}
+
 static void on_mail(void *owner, struct bt_mail *mail)
 {
     struct worker *const worker = owner;
@@ -58,6 +95,10 @@ static void on_mail(void *owner, struct bt_mail *mail)
         admission_on_room(&local->admission);
     } else if (news->kind == NEWS_ENGINE_LOST) {
         engine_lost(local, news->engine);
+    } else if (news->kind == NEWS_ENGINE_CUT) {
+        engine_cut(local, news->engine);
+    } else if (news->kind == NEWS_SWEEP) {
+        sweep(worker, news);
     } else {
         struct exchange *const x = exchange_find(local, news->exchange);
         const struct exchange_event event = {.kind = XE_NEWS, .news = news};

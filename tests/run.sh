@@ -205,7 +205,8 @@ threaded=(control hold hold_stress link log loop metrics pull reactor region)
 threaded_flows=(tests/flow/test_text.py::test_sixteen_at_once_do_not_mix
     tests/flow/test_unheld.py::test_a_hundred_handoffs_with_cancels_leave_nothing
     tests/flow/test_unheld.py::test_a_short_cut_of_the_link_loses_no_handoff
-    tests/flow/test_unheld.py::test_client_gone_while_decode_streams)
+    tests/flow/test_unheld.py::test_client_gone_while_decode_streams
+    tests/flow/test_fleet.py)
 
 # The thread sanitizer wants addresses where it expects them, so its suite
 # runs in a second shell without their random layout, where that is allowed.

@@ -1,6 +1,6 @@
 /*
  * The admin listener: connections, the table of paths. The JSON of /engines
- * and /handoffs is made in admin_view.c.
+ * and /handoffs is made in admin_view.c, single engines are admin_engine.c's.
  *
  *   request -> waiting (by turns) -> one answer a turn of the loop
  *
@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "common/http/http_conn.h"
 #include "common/json/json_write.h"
+#include "proxy/admin/admin_engine.h"
 #include "proxy/admin/admin_view.h"
 #include "proxy/base/control_listener.h"
 #include "proxy/metrics/control_stats.h"
@@ -30,7 +31,10 @@ struct admin_conn {
     struct admin *admin;
     struct bt_http_conn *conn;
     bool is_waiting;
-    size_t path; /* of its request, among PATHS */
+    bool is_reading;             /* its body is awaited */
+    size_t path;                 /* of its request, among PATHS; or none: */
+    struct admin_engine_ask ask; /* of a single engine */
+    struct bt_buf body;
 };
 TAILQ_HEAD(admin_conn_list, admin_conn);
 
@@ -101,7 +105,7 @@ static unsigned get_ready(const struct admin *admin, struct bt_buf *body)
 {
     const atomic_bool *const draining = admin->sources.is_draining;
     const char *why = "";
-    bool is_ready = registry_is_ready(admin->sources.registry, &why);
+    bool is_ready = fleet_is_ready(admin->sources.fleet, &why);
 
     if (draining != NULL && atomic_load(draining)) {
         is_ready = false;
@@ -142,12 +146,34 @@ static void answer_error(struct admin_conn *conn, unsigned code,
     bt_buf_fini(&body);
 }
 
+static void answer_engine(struct admin_conn *conn)
+{
+    struct bt_conf_error error = {{0}};
+    struct bt_buf body = {0};
+    const unsigned code =
+        admin_engine_do(&conn->admin->sources, &conn->ask,
+                        bt_buf_str(&conn->body), &body, &error);
+
+    bt_buf_fini(&conn->body);
+    if (code >= 300) {
+        answer_error(conn, code, JSON_FIELDS, error.text);
+    } else {
+        bt_http_conn_answer(conn->conn, code, bt_str_of(JSON_FIELDS),
+                            bt_buf_str(&body));
+    }
+    bt_buf_fini(&body);
+}
+
 static void answer_path(struct admin_conn *conn)
 {
     const size_t index = conn->path;
     struct bt_buf body;
     unsigned code;
 
+    if (index == BT_ARRAY_LEN(PATHS)) {
+        answer_engine(conn);
+        return;
+    }
     bt_buf_init(&body);
     code = PATHS[index].get(conn->admin, &body);
     if (code == 500 || body.failed) {
@@ -194,11 +220,54 @@ static void on_turn(struct bt_deferred *deferred)
     }
 }
 
-/* No path needs a body, so that a request's head is all that is waited for. */
+/* Of a single engine: true, and it is answered or its body is awaited. */
+static bool take_engine(struct admin_conn *conn,
+                        const struct bt_http_head *head)
+{
+    const struct admin_sources *const sources = &conn->admin->sources;
+    const char *allow = NULL;
+    const char *why = "";
+    unsigned code;
+
+    if (!admin_engine_find(head->method, head->path, &conn->ask, &allow)) {
+        return false;
+    }
+    if (allow != NULL) {
+        answer_error(conn, 405, allow, "this path does not take that method");
+        return true;
+    }
+    code = admin_engine_refuses(sources, &conn->ask, head,
+                                bt_http_conn_peer(conn->conn), &why);
+    if (code == 0 && head->framing == BT_HTTP_LENGTH &&
+        head->content_length > ADMIN_BODY_MAX) {
+        code = 413;
+        why = "an engine's description has 64 KiB at most";
+    }
+    if (code != 0) {
+        answer_error(conn, code,
+                     code == 401 ? "Content-Type: application/json\r\n"
+                                   "WWW-Authenticate: Bearer\r\n"
+                                 : JSON_FIELDS,
+                     why);
+        return true;
+    }
+    conn->path = BT_ARRAY_LEN(PATHS);
+    conn->is_reading = true;
+    bt_buf_clear(&conn->body);
+    bt_http_conn_read_body(conn->conn, NULL);
+    return true;
+}
+
+/* Where no body is needed a request's head is all that is waited for. */
 static void on_head(void *owner, const struct bt_http_head *head)
 {
     struct admin_conn *const conn = owner;
     size_t i = 0;
+
+    conn->is_reading = false;
+    if (take_engine(conn, head)) {
+        return;
+    }
 
     while (i < BT_ARRAY_LEN(PATHS) &&
            !bt_str_eq(head->path, bt_str_of(PATHS[i].path))) {
@@ -222,8 +291,30 @@ static void on_head(void *owner, const struct bt_http_head *head)
 
 static void on_body(void *owner, struct bt_str bytes)
 {
-    (void)owner;
-    (void)bytes;
+    struct admin_conn *const conn = owner;
+
+    if (!conn->is_reading) {
+        return;
+    }
+    bt_buf_append(&conn->body, bytes);
+    if (conn->body.failed || conn->body.len > ADMIN_BODY_MAX) {
+        conn->is_reading = false;
+        answer_error(conn, conn->body.failed ? 500 : 413, JSON_FIELDS,
+                     conn->body.failed
+                         ? "out of memory"
+                         : "an engine's description has 64 KiB at most");
+        bt_buf_fini(&conn->body);
+    }
+}
+
+static void on_request(void *owner)
+{
+    struct admin_conn *const conn = owner;
+
+    if (conn->is_reading) {
+        conn->is_reading = false;
+        await_turn(conn, BT_ARRAY_LEN(PATHS));
+    }
 }
 
 static void on_unused(void *owner)
@@ -238,7 +329,11 @@ static void on_bad(void *owner, unsigned code, const char *reason)
 
 static void destroy(struct bt_grave *grave)
 {
-    free(bt_container_of(grave, struct admin_conn, grave));
+    struct admin_conn *const conn =
+        bt_container_of(grave, struct admin_conn, grave);
+
+    bt_buf_fini(&conn->body);
+    free(conn);
 }
 
 static void conn_close(struct admin_conn *conn)
@@ -265,7 +360,7 @@ static void on_closed(void *owner)
 static const struct bt_http_conn_events CONN_EVENTS = {
     .on_head = on_head,
     .on_body = on_body,
-    .on_request = on_unused,
+    .on_request = on_request,
     .on_room = on_unused,
     .on_gone = on_unused,
     .on_bad = on_bad,

@@ -144,13 +144,13 @@ static void view_baton(json_t *json, const struct engine *engine,
 
 static json_t *view_pairs(const struct engine *engine)
 {
+    const struct side *const side = pool_side(engine->pool, ENGINE_PREFILL);
     json_t *const pairs = json_array();
 
-    for (size_t i = 0; i < engine->pool->prefill_count; i++) {
-        const struct engine *const prefill = engine->pool->prefill[i];
+    for (size_t i = 0; i < side->count; i++) {
+        const struct engine *const prefill = side->engines[i];
 
-        if (engine->pair_ready != NULL &&
-            atomic_load(&engine->pair_ready[prefill->id])) {
+        if (engine_is_paired(engine, prefill)) {
             (void)json_array_append_new(pairs, text_of(prefill->url.normal));
         }
     }
@@ -160,27 +160,40 @@ static json_t *view_pairs(const struct engine *engine)
 static json_t *view_engine(const struct admin_sources *sources,
                            const struct engine *engine, uint64_t now_ms)
 {
+    const struct agent_group *const group =
+        agents_group_of(sources->agents, engine);
     const uint64_t failed_ms = atomic_load(&engine->failed_at_ms);
     json_t *const json = json_object();
 
+    put(json, "id", json_integer((json_int_t)engine->id));
     put(json, "url", text_of(engine->url.normal));
     put(json, "pool", json_integer(engine->pool->id));
-    put(json, "role",
-        text_of(engine->role == ENGINE_PREFILL ? "prefill" : "decode"));
+    put(json, "role", text_of(config_roles[engine->role]));
+    put(json, "state", text_of(engine_state_text(engine)));
+    put(json, "source",
+        text_of(engine->own_conf == NULL ? "configuration" : "admin"));
+    put(json, "weight", json_integer(engine->conf->weight));
     put(json, "usable", json_boolean(engine_is_usable(engine)));
     put(json, "failed_since_ms",
         failed_ms == 0 || failed_ms > now_ms ? json_null()
                                              : count_of(now_ms - failed_ms));
     put(json, "in_flight", json_integer(atomic_load(&engine->in_flight)));
     put(json, "pending_tokens", count_of(atomic_load(&engine->pending_tokens)));
-    if (engine->pool->conf->connector != CONNECTOR_BATON) {
+    if (group == NULL || engine->pool->conf->connector != CONNECTOR_BATON) {
         return json;
     }
-    view_baton(json, engine, sources->agents->by_engine[engine->id], now_ms);
+    view_baton(json, engine, group, now_ms);
     if (engine->role == ENGINE_DECODE) {
         put(json, "paired_with", view_pairs(engine));
     }
     return json;
+}
+
+bool admin_view_engine(const struct admin_sources *sources,
+                       const struct engine *engine, struct bt_buf *body)
+{
+    return write_json(
+        view_engine(sources, engine, bt_loop_now_ms(sources->loop)), body);
 }
 
 bool admin_view_engines(const struct admin_sources *sources,
@@ -191,11 +204,14 @@ bool admin_view_engines(const struct admin_sources *sources,
     json_t *const engines = json_array();
     json_t *const strangers = json_array();
     const struct agent_link *link;
+    const struct engine *engine;
 
-    for (size_t i = 0; i < sources->registry->engine_count; i++) {
-        (void)json_array_append_new(
-            engines,
-            view_engine(sources, &sources->registry->engines[i], now_ms));
+    FLEET_FOREACH(engine, sources->fleet)
+    {
+        if (atomic_load(&engine->state) != ENGINE_GONE) {
+            (void)json_array_append_new(engines,
+                                        view_engine(sources, engine, now_ms));
+        }
     }
     TAILQ_FOREACH (link, &sources->agents->links, entry) {
         if (link->state == AGENT_LINK_UP && link->group == NULL) {
@@ -269,7 +285,9 @@ static json_t *view_handoff(const struct handoff *handoff, uint64_t now_us)
     put(json, "age_ms", count_of((until_us - handoff->begun_us) / 1000));
     put(json, "request", text_of(handoff->request_id));
     put(json, "exchange", hex_of(handoff->exchange));
-    put(json, "prefill", text_of(handoff->prefill->url.normal));
+    put(json, "prefill",
+        text_of(handoff->prefill == NULL ? NULL
+                                         : handoff->prefill->url.normal));
     put(json, "decode",
         text_of(handoff->decode == NULL ? NULL : handoff->decode->url.normal));
     put(json, "slot", json_integer(handoff->slot));

@@ -7,6 +7,8 @@
 #include "common/base/buf.h"
 #include "proxy/agents/agents.h"
 #include "proxy/agents/handoffs.h"
+#include "proxy/config/auth.h"
+#include "proxy/roster/roster.h"
 
 #include <stdatomic.h>
 
@@ -14,7 +16,9 @@
 struct admin_sources {
     struct bt_loop *loop;
     const struct config *config;
-    struct registry *registry;
+    const struct fleet *fleet;
+    struct roster *roster;
+    const struct auth *auth; /* who may change something */
     uint64_t boot;
     const struct agents *agents;
     const struct handoffs *handoffs;
@@ -25,6 +29,8 @@ struct admin_sources {
 };
 
 /* False when memory is out. */
+bool admin_view_engine(const struct admin_sources *sources,
+                       const struct engine *engine, struct bt_buf *body);
 bool admin_view_engines(const struct admin_sources *sources,
                         struct bt_buf *body);
 /* At most 1,000 live ones, the oldest first, and the last that ended. */

@@ -231,59 +231,88 @@ struct agent_group *agents_find_group(const struct agents *agents,
                                       const char *url)
 {
     for (size_t i = 0; i < agents->group_count; i++) {
-        if (strcmp(agents->groups[i].url, url) == 0) {
-            return &agents->groups[i];
+        if (agents->groups[i] != NULL &&
+            strcmp(agents->groups[i]->url, url) == 0) {
+            return agents->groups[i];
         }
     }
     return NULL;
 }
 
-static bool group_add_engine(struct agents *agents, struct engine *engine)
+/* There are no more groups than engines, so that a slot is free. */
+static struct agent_group *group_open(struct agents *agents, const char *url)
 {
-    struct agent_group *group = agents_find_group(agents, engine->url.normal);
+    size_t slot = 0;
 
-    if (group == NULL) {
-        group = &agents->groups[agents->group_count];
-        agent_group_init(group, agents, engine->url.normal);
-        group->engines = calloc(agents->options.registry->engine_count,
-                                sizeof(struct engine *));
-        if (group->engines == NULL) {
-            return false;
-        }
-        agents->group_count++;
+    while (slot < ENGINES_MAX - 1 && agents->groups[slot] != NULL) {
+        slot++;
     }
-    group->engines[group->engine_count++] = engine;
-    agents->by_engine[engine->id] = group;
-    return true;
+    agents->groups[slot] = agent_group_open(agents, (unsigned)slot, url);
+    if (slot >= agents->group_count) {
+        agents->group_count = slot + 1;
+    }
+    return agents->groups[slot];
 }
 
-static enum bt_status open_groups(struct agents *agents)
+static void group_close(struct agent_group *group)
 {
-    const struct registry *const registry = agents->options.registry;
+    group->agents->groups[group->slot] = NULL;
+    agent_group_close(&group);
+}
 
-    if (registry->engine_count == 0) {
-        return BT_OK;
+/* Links of this URL that are up as `group`'s, or as no configured engine's. */
+static void end_links(struct agents *agents, const struct agent_group *group,
+                      const char *url, const char *why)
+{
+    struct agent_link *link = TAILQ_FIRST(&agents->links);
+
+    while (link != NULL) {
+        struct agent_link *const next = TAILQ_NEXT(link, entry);
+
+        if (link->group == group && strcmp(link->hello.url, url) == 0) {
+            agent_link_end(link, why);
+        }
+        link = next;
     }
-    agents->groups = calloc(registry->engine_count, sizeof(*agents->groups));
-    agents->by_engine =
-        calloc(registry->engine_count, sizeof(struct agent_group *));
-    if (agents->groups == NULL || agents->by_engine == NULL) {
+}
+
+enum bt_status agents_add(struct agents *agents, struct engine *engine)
+{
+    struct agent_group *group = agents_find_group(agents, engine->url.normal);
+    enum bt_status status;
+
+    if (group == NULL) {
+        group = group_open(agents, engine->url.normal);
+        end_links(agents, NULL, engine->url.normal,
+                  "its engine is configured now");
+    }
+    if (group == NULL) {
         return BT_ERR_NOMEM;
     }
-    agents->group_count = 0;
-    for (size_t i = 0; i < registry->engine_count; i++) {
-        if (!group_add_engine(agents, &registry->engines[i])) {
-            return BT_ERR_NOMEM;
-        }
+    agents->by_engine[engine->slot] = group;
+    status = agent_group_add(group, engine);
+    if (status != BT_OK) {
+        agents_remove(agents, engine);
     }
-    for (size_t i = 0; i < agents->group_count; i++) {
-        agents->groups[i].readers =
-            calloc(agents->group_count, sizeof(*agents->groups[i].readers));
-        if (agents->groups[i].readers == NULL) {
-            return BT_ERR_NOMEM;
-        }
+    return status;
+}
+
+void agents_remove(struct agents *agents, struct engine *engine)
+{
+    struct agent_group *const group = agents->by_engine[engine->slot];
+
+    if (group == NULL) {
+        return;
     }
-    return BT_OK;
+    if (group->engine_count <= 1) {
+        end_links(agents, group, group->url, "its engine is removed");
+        agent_group_end(group);
+    }
+    agent_group_remove(group, engine);
+    agents->by_engine[engine->slot] = NULL;
+    if (group->engine_count == 0) {
+        group_close(group);
+    }
 }
 
 /* --- public --- */
@@ -320,10 +349,7 @@ enum bt_status agents_open(const struct agents_options *options,
     agents->options = *options;
     TAILQ_INIT(&agents->links);
     TAILQ_INIT(&agents->strangers);
-    status = open_groups(agents);
-    if (status == BT_OK) {
-        status = open_listener(agents);
-    }
+    status = open_listener(agents);
     if (status != BT_OK) {
         agents_close(&agents);
         return status;
@@ -358,10 +384,8 @@ void agents_close(struct agents **agents_p)
         agent_link_end(link, "the proxy ends");
     }
     for (size_t i = 0; i < agents->group_count; i++) {
-        agent_group_fini(&agents->groups[i]);
+        agent_group_close(&agents->groups[i]);
     }
-    free(agents->groups);
-    free(agents->by_engine);
     bt_key_free(&agents->key);
     free(agents);
 }
@@ -375,9 +399,9 @@ void agents_order(struct agents *agents, const struct engine *engine,
                   enum handoff_order order, struct handoff_id id,
                   enum release_reason reason)
 {
-    const struct agent_group *const group = agents->by_engine[engine->id];
+    const struct agent_group *const group = agents_group_of(agents, engine);
 
-    for (unsigned i = 0; i < HANDOFF_RANKS_MAX; i++) {
+    for (unsigned i = 0; group != NULL && i < HANDOFF_RANKS_MAX; i++) {
         if (group->ranks[i].link != NULL) {
             agent_link_order(group->ranks[i].link, order, id, reason);
         }
@@ -386,5 +410,7 @@ void agents_order(struct agents *agents, const struct engine *engine,
 
 unsigned agents_ranks(const struct agents *agents, const struct engine *engine)
 {
-    return agents->by_engine[engine->id]->world;
+    const struct agent_group *const group = agents_group_of(agents, engine);
+
+    return group == NULL ? 0 : group->world;
 }

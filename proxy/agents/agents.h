@@ -22,7 +22,6 @@ struct agents;
 struct agents_options {
     struct bt_loop *loop;
     const struct config *config;
-    struct registry *registry;
     uint64_t boot; /* of the proxy */
     struct bt_metrics *stats;
     /* Before an agent's bytes are read: what workers posted comes first. */
@@ -43,6 +42,14 @@ BT_MUST_CHECK enum bt_status agents_open(const struct agents_options *options,
 void agents_set_handoffs(struct agents *agents, struct handoffs *handoffs);
 /* Says drain to all and closes the links. */
 void agents_close(struct agents **agents);
+/*
+ * Its ranks may link from now on, or no longer. Links that were up under its
+ * URL, and are configured for nothing now or then, are ended: the agents come
+ * again. A removed engine's ranks are dead: their holds have ended.
+ */
+BT_MUST_CHECK enum bt_status agents_add(struct agents *agents,
+                                        struct engine *engine);
+void agents_remove(struct agents *agents, struct engine *engine);
 /* As bound; empty when none is configured. */
 const char *agents_address(const struct agents *agents);
 

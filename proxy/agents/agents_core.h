@@ -108,9 +108,11 @@ struct agent_rank {
 
 /* All ranks at one URL, and the configured engines with it. */
 struct agent_group {
+    struct bt_grave grave;
     struct agents *agents;
-    const char *url;
-    struct engine **engines;
+    unsigned slot; /* of agents->groups */
+    char *url;
+    struct engine **engines; /* room for one more than there are */
     size_t engine_count;
     struct agent_rank ranks[HANDOFF_RANKS_MAX];
     struct agent_link *scheduler;
@@ -118,7 +120,8 @@ struct agent_group {
     bool is_linked;
     uint64_t boot;
     struct peer_list as_prefill;
-    unsigned *readers; /* by group: our ranks that can read from it */
+    unsigned char readers[ENGINES_MAX]; /* by a P's slot: our ranks that can
+                                           read from it */
 };
 
 enum peer_state {
@@ -154,15 +157,21 @@ struct agents {
     struct agent_link_list strangers; /* the others, the oldest first */
     size_t link_count;                /* of both */
     size_t stranger_count, peer_count;
-    struct agent_group *groups;
-    size_t group_count;
-    struct agent_group **by_engine; /* by engine id */
+    struct agent_group *groups[ENGINES_MAX];    /* by slot; NULL: free */
+    size_t group_count;                         /* above all that are used */
+    struct agent_group *by_engine[ENGINES_MAX]; /* by an engine's slot */
     bool is_closing;
 };
 
 /* --- agents.c --- */
 struct agent_group *agents_find_group(const struct agents *agents,
                                       const char *url);
+/* NULL where no agents belong to it: it was removed. */
+static inline struct agent_group *agents_group_of(const struct agents *agents,
+                                                  const struct engine *engine)
+{
+    return agents->by_engine[engine->slot];
+}
 
 /* --- agents_link.c --- */
 /* Zeroed storage in; the link waits for its upgrade then. */
@@ -196,9 +205,17 @@ void agent_hello_fini(struct agent_hello *hello);
 const char *agent_role_text(enum agent_role role);
 
 /* --- agents_group.c --- */
-void agent_group_init(struct agent_group *group, struct agents *agents,
-                      const char *url);
-void agent_group_fini(struct agent_group *group);
+/* NULL when memory is out. */
+struct agent_group *agent_group_open(struct agents *agents, unsigned slot,
+                                     const char *url);
+/* Its links have ended. */
+void agent_group_close(struct agent_group **group);
+/* An engine of the same URL; it is served by the ranks that are linked. */
+BT_MUST_CHECK enum bt_status agent_group_add(struct agent_group *group,
+                                             struct engine *engine);
+void agent_group_remove(struct agent_group *group, struct engine *engine);
+/* All its ranks are dead and their holds have ended. */
+void agent_group_end(struct agent_group *group);
 /* A link of this group came up, or went down. */
 void agent_group_attach(struct agent_group *group, struct agent_link *link);
 void agent_group_detach(struct agent_group *group, struct agent_link *link);

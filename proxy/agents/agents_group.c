@@ -68,27 +68,63 @@ static void on_due(struct bt_timer *timer)
     }
 }
 
-void agent_group_init(struct agent_group *group, struct agents *agents,
-                      const char *url)
+struct agent_group *agent_group_open(struct agents *agents, unsigned slot,
+                                     const char *url)
 {
+    struct agent_group *group = calloc(1, sizeof(*group));
+
+    if (group == NULL) {
+        return NULL;
+    }
     group->agents = agents;
-    group->url = url;
+    group->slot = slot;
     TAILQ_INIT(&group->as_prefill);
     for (unsigned i = 0; i < HANDOFF_RANKS_MAX; i++) {
         group->ranks[i].group = group;
         group->ranks[i].rank = i;
         bt_timer_init(&group->ranks[i].timer, agents->options.loop, on_due);
     }
+    group->url = bt_str_dup(bt_str_of(url));
+    group->engines = calloc(1, sizeof(struct engine *));
+    if (group->url == NULL || group->engines == NULL) {
+        agent_group_close(&group);
+    }
+    return group;
 }
 
-void agent_group_fini(struct agent_group *group)
+static void destroy(struct bt_grave *grave)
 {
+    struct agent_group *const group =
+        bt_container_of(grave, struct agent_group, grave);
+
     for (unsigned i = 0; i < HANDOFF_RANKS_MAX; i++) {
-        bt_timer_clear(&group->ranks[i].timer);
         free(group->ranks[i].engine);
     }
     free(group->engines);
-    free(group->readers);
+    free(group->url);
+    free(group);
+}
+
+void agent_group_close(struct agent_group **group)
+{
+    struct agent_group *const dead = *group;
+
+    *group = NULL;
+    if (dead == NULL) {
+        return;
+    }
+    for (unsigned i = 0; i < HANDOFF_RANKS_MAX; i++) {
+        bt_timer_clear(&dead->ranks[i].timer);
+    }
+    bt_loop_bury(dead->agents->options.loop, &dead->grave, destroy);
+}
+
+void agent_group_end(struct agent_group *group)
+{
+    for (unsigned i = 0; i < HANDOFF_RANKS_MAX; i++) {
+        rank_gone(&group->ranks[i]);
+    }
+    peers_forget_group(group);
 }
 
 /* The boot that all ranks share where the scheduler names their boots. */
@@ -231,6 +267,36 @@ static void group_update(struct agent_group *group)
     if (group->is_linked != was_linked) {
         peers_group_changed(group);
     }
+}
+
+enum bt_status agent_group_add(struct agent_group *group, struct engine *engine)
+{
+    struct engine **const more =
+        reallocarray(group->engines, group->engine_count + 2, sizeof(*more));
+
+    if (more == NULL) {
+        return BT_ERR_NOMEM;
+    }
+    group->engines = more;
+    group->engines[group->engine_count++] = engine;
+    publish_engine(group, engine);
+    if (group->is_linked) {
+        peers_group_changed(group);
+    }
+    return BT_OK;
+}
+
+void agent_group_remove(struct agent_group *group, struct engine *engine)
+{
+    size_t kept = 0;
+
+    peers_unpair(group->agents, engine);
+    for (size_t i = 0; i < group->engine_count; i++) {
+        if (group->engines[i] != engine) {
+            group->engines[kept++] = group->engines[i];
+        }
+    }
+    group->engine_count = kept;
 }
 
 void agent_group_attach(struct agent_group *group, struct agent_link *link)

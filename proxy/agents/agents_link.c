@@ -600,8 +600,11 @@ static void on_hello(struct agent_link *link, struct bt_str line,
 
 static void judge_rival(struct agent_link *link)
 {
-    struct agent_link *const rival = find_rival(link);
+    struct agent_link *rival;
 
+    /* Engines come and go meanwhile. */
+    link->group = agents_find_group(link->agents, link->hello.url);
+    rival = find_rival(link);
     if (rival == NULL) {
         go_up(link);
         return;

@@ -24,6 +24,7 @@ enum order_kind {
     ORDER_FIRST_TOKEN,
     ORDER_WANT_ROOM,
     ORDER_TELL_ROOM,
+    ORDER_SWEPT,
     ORDER_FORGET,
     ORDER_STOP,
 };
@@ -38,6 +39,7 @@ struct control_order {
         uint64_t us;
         const struct engine *decode;
         struct bt_mailbox *worker;
+        struct orders_swept swept;
         struct {
             struct bt_mailbox *worker;
             sem_t *done;
@@ -53,6 +55,8 @@ struct orders {
     struct bt_loop *loop;
     struct bt_mailbox *mailbox;
     struct handoffs *handoffs;
+    void (*on_swept)(void *owner, const struct orders_swept *swept);
+    void *owner;
     struct bt_timer renew; /* set while handoffs live */
     struct bt_mailbox *workers[WORKERS_MAX];
     size_t worker_count;
@@ -66,7 +70,7 @@ struct orders {
 /* --- to workers --- */
 
 static void tell(struct bt_mailbox *worker, enum news_kind kind,
-                 const struct engine *engine)
+                 const struct engine *engine, uint64_t sweep)
 {
     struct control_news *const news = calloc(1, sizeof(*news));
 
@@ -76,22 +80,41 @@ static void tell(struct bt_mailbox *worker, enum news_kind kind,
     }
     news->kind = kind;
     news->engine = engine;
+    news->sweep = sweep;
     bt_mailbox_post(worker, &news->mail);
 }
 
 void orders_tell_waiting(struct orders *orders)
 {
     for (size_t i = 0; i < orders->waiter_count; i++) {
-        tell(orders->waiters[i], NEWS_ROOM, NULL);
+        tell(orders->waiters[i], NEWS_ROOM, NULL, 0);
     }
     orders->waiter_count = 0;
 }
 
-void orders_tell_lost(struct orders *orders, const struct engine *engine)
+static void tell_all(const struct orders *orders, enum news_kind kind,
+                     const struct engine *engine, uint64_t sweep)
 {
     for (size_t i = 0; i < orders->worker_count; i++) {
-        tell(orders->workers[i], NEWS_ENGINE_LOST, engine);
+        tell(orders->workers[i], kind, engine, sweep);
     }
+}
+
+void orders_tell_lost(struct orders *orders, const struct engine *engine)
+{
+    tell_all(orders, NEWS_ENGINE_LOST, engine, 0);
+}
+
+void orders_cut(struct orders *orders, const struct engine *engine)
+{
+    tell_all(orders, NEWS_ENGINE_CUT, engine, 0);
+}
+
+size_t orders_sweep(struct orders *orders, const struct engine *engine,
+                    uint64_t number)
+{
+    tell_all(orders, NEWS_SWEEP, engine, number);
+    return orders->worker_count;
 }
 
 static void want_room(struct orders *orders, struct bt_mailbox *worker)
@@ -170,6 +193,9 @@ static void take_order(struct orders *orders, const struct control_order *order)
     case ORDER_TELL_ROOM:
         atomic_store(&orders->is_room_told, false);
         orders_tell_waiting(orders);
+        break;
+    case ORDER_SWEPT:
+        orders->on_swept(orders->owner, &order->is.swept);
         break;
     case ORDER_FORGET:
         forget_worker(orders, order->is.forget.worker);
@@ -290,6 +316,17 @@ void orders_want_room(struct orders *orders, struct bt_mailbox *worker)
     }
 }
 
+void orders_swept(struct orders *orders, const struct orders_swept *swept)
+{
+    struct control_order *const order =
+        order_new(ORDER_SWEPT, (struct handoff_id){0, 0});
+
+    if (order != NULL) {
+        order->is.swept = *swept;
+        post(orders, order);
+    }
+}
+
 void orders_tell_room(struct orders *orders)
 {
     struct control_order *order;
@@ -364,6 +401,15 @@ void orders_close(struct orders **orders_p)
 void orders_set_handoffs(struct orders *orders, struct handoffs *handoffs)
 {
     orders->handoffs = handoffs;
+}
+
+void orders_on_swept(struct orders *orders,
+                     void (*on_swept)(void *owner,
+                                      const struct orders_swept *swept),
+                     void *owner)
+{
+    orders->on_swept = on_swept;
+    orders->owner = owner;
 }
 
 void orders_add_worker(struct orders *orders, struct bt_mailbox *worker)

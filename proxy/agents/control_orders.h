@@ -29,6 +29,18 @@ void orders_add_worker(struct orders *orders, struct bt_mailbox *worker);
 void orders_started(struct orders *orders);
 void orders_stop(struct orders *orders);
 
+/* A worker's answer to NEWS_SWEEP. */
+struct orders_swept {
+    uint64_t number;
+    bool is_used;  /* one of its exchanges has a call there, or is about to */
+    bool is_known; /* one of its exchanges names it */
+};
+/* Whom the answers are for. Before the thread starts. */
+void orders_on_swept(struct orders *orders,
+                     void (*on_swept)(void *owner,
+                                      const struct orders_swept *swept),
+                     void *owner);
+
 /* --- control thread --- */
 
 /* Takes what lies in the mailbox: before agents are listened to. */
@@ -37,6 +49,13 @@ void orders_drain(struct orders *orders);
 void orders_tell_waiting(struct orders *orders);
 /* To all workers: their legs there fail over at once. */
 void orders_tell_lost(struct orders *orders, const struct engine *engine);
+
+/* To all workers: what they have open there ends. */
+void orders_cut(struct orders *orders, const struct engine *engine);
+/* Asks all workers who uses or knows it; how many answers will come. NULL: only
+ * that they come matters. */
+size_t orders_sweep(struct orders *orders, const struct engine *engine,
+                    uint64_t number);
 
 /* --- from any worker's thread; never block; copy everything --- */
 
@@ -67,6 +86,7 @@ void orders_first_token(struct orders *orders, struct handoff_id id,
 /* The worker's admission queue waits for room: NEWS_ROOM, once, when it
  * changes. */
 void orders_want_room(struct orders *orders, struct bt_mailbox *worker);
+void orders_swept(struct orders *orders, const struct orders_swept *swept);
 /* An engine may have room: told to all workers that want to know. */
 void orders_tell_room(struct orders *orders);
 /*

@@ -19,7 +19,6 @@
 TAILQ_HEAD(handoff_list, handoff);
 
 struct handoffs {
-    struct registry *registry;
     struct bt_metrics *stats;
     const struct handoffs_events *events;
     void *owner;
@@ -244,7 +243,7 @@ void handoffs_begin(struct handoffs *handoffs,
     handoff->id = begin->id;
     handoff->exchange = begin->exchange;
     handoff->worker = begin->worker;
-    handoff->prefill = &handoffs->registry->engines[begin->prefill->id];
+    handoff->prefill = begin->prefill;
     handoff->tokens = begin->tokens;
     memcpy(handoff->request_id, begin->request_id,
            sizeof(handoff->request_id) - 1);
@@ -331,6 +330,40 @@ void handoffs_first_token(struct handoffs *handoffs, struct handoff_id id,
     }
     if (handoff != NULL) {
         handoff->ttft_us = ttft_us;
+    }
+}
+
+static void forget_engine(struct handoff *handoff, const struct engine *engine)
+{
+    if (handoff->prefill == engine) {
+        handoff->prefill = NULL;
+    }
+    if (handoff->decode == engine) {
+        handoff->decode = NULL;
+    }
+}
+
+void handoffs_forget_engine(struct handoffs *handoffs,
+                            const struct engine *engine)
+{
+    struct handoff *handoff = TAILQ_FIRST(&handoffs->live);
+
+    while (handoff != NULL) {
+        struct handoff *const next = TAILQ_NEXT(handoff, by_age);
+
+        if (handoff->prefill == engine) {
+            handoff->released = handoff->held;
+            if (handoff->release_us == 0) {
+                release(handoffs, handoff, RELEASE_CANCELLED);
+            }
+            (void)settle(handoffs, handoff);
+        } else {
+            forget_engine(handoff, engine);
+        }
+        handoff = next;
+    }
+    for (size_t i = 0; i < HANDOFFS_RECENT_MAX; i++) {
+        forget_engine(&handoffs->recent[i], engine);
     }
 }
 
@@ -759,8 +792,7 @@ const char *handoff_reason_word(enum release_reason reason)
     return reason == RELEASE_PULLED ? "pulled" : "cancelled";
 }
 
-struct handoffs *handoffs_open(struct registry *registry,
-                               struct bt_metrics *stats,
+struct handoffs *handoffs_open(struct bt_metrics *stats,
                                const struct handoffs_events *events,
                                void *owner)
 {
@@ -769,7 +801,6 @@ struct handoffs *handoffs_open(struct registry *registry,
     if (handoffs == NULL) {
         return NULL;
     }
-    handoffs->registry = registry;
     handoffs->stats = stats;
     handoffs->events = events;
     handoffs->owner = owner;

@@ -41,9 +41,9 @@ struct handoff {
 
     struct handoff_id id;
     uint64_t exchange;
-    struct bt_mailbox *worker; /* NULL: it ended */
-    struct engine *prefill;
-    const struct engine *decode; /* the current one; NULL: none yet */
+    struct bt_mailbox *worker;   /* NULL: it ended */
+    struct engine *prefill;      /* NULL: it ended, and the engine left */
+    const struct engine *decode; /* the current one; NULL: none, or it left */
     char request_id[64];
 
     /* Ranks of P, one bit each. */
@@ -118,8 +118,7 @@ struct handoffs_events {
 struct handoffs;
 
 /* NULL when memory is out. All arguments are borrowed. */
-struct handoffs *handoffs_open(struct registry *registry,
-                               struct bt_metrics *stats,
+struct handoffs *handoffs_open(struct bt_metrics *stats,
                                const struct handoffs_events *events,
                                void *owner);
 void handoffs_close(struct handoffs **handoffs);
@@ -137,6 +136,12 @@ void handoffs_release(struct handoffs *handoffs, struct handoff_id id,
 void handoffs_first_token(struct handoffs *handoffs, struct handoff_id id,
                           uint64_t ttft_us);
 
+/*
+ * Nobody else knows this engine any more: what is left of its handoffs ends,
+ * and those that ended before name it no longer.
+ */
+void handoffs_forget_engine(struct handoffs *handoffs,
+                            const struct engine *engine);
 /* A worker ended: no news for it any more; what it did not release is. */
 void handoffs_forget_worker(struct handoffs *handoffs,
                             const struct bt_mailbox *worker);

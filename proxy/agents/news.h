@@ -6,7 +6,7 @@
 #define PROXY_AGENTS_NEWS_H
 
 #include "common/io/loop.h"
-#include "proxy/fleet/engine.h"
+#include "proxy/fleet/fleet.h"
 
 struct handoff_id {
     uint64_t hi, lo; /* lo is never 0 */
@@ -26,6 +26,8 @@ enum news_kind {
     NEWS_HOLD_ENDED,  /* P reported expired or broken before a release */
     NEWS_ROOM,        /* occupancy fell: the admission queue may look again */
     NEWS_ENGINE_LOST, /* its probe or its agents say so; to every worker */
+    NEWS_ENGINE_CUT,  /* its time to drain is over; to every worker */
+    NEWS_SWEEP,       /* who uses or knows it? to every worker: orders_swept */
 };
 
 struct control_news {
@@ -33,7 +35,8 @@ struct control_news {
     enum news_kind kind;
     struct handoff_id handoff;
     uint64_t exchange;           /* as given to orders_begin */
-    const struct engine *engine; /* ENGINE_LOST; D_LOST: which D */
+    const struct engine *engine; /* ENGINE_*, SWEEP; D_LOST: which D */
+    uint64_t sweep;              /* its number */
     char reason[24];             /* the agent's word: lost, timeout, … */
     bool blames_prefill;
     uint64_t bytes;
@@ -45,7 +48,7 @@ struct handoff_begin {
     struct handoff_id id;
     uint64_t exchange;         /* the worker's name of the exchange */
     struct bt_mailbox *worker; /* where news go */
-    const struct engine *prefill;
+    struct engine *prefill;
     uint64_t tokens; /* estimate of the prompt */
     char request_id[64];
 };

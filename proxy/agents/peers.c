@@ -53,17 +53,16 @@ static bool groups_pair(const struct agent_group *a,
 static void publish_pair(struct agents *agents, const struct engine *prefill,
                          struct engine *decode)
 {
-    const struct agent_group *const from = agents->by_engine[prefill->id];
-    const struct agent_group *const to = agents->by_engine[decode->id];
+    const struct agent_group *const from = agents_group_of(agents, prefill);
+    const struct agent_group *const to = agents_group_of(agents, decode);
     const bool is_ready = from != to && agent_group_serves(from, prefill) &&
                           agent_group_serves(to, decode) &&
-                          to->readers[from - agents->groups] == to->world;
+                          to->readers[from->slot] == to->world;
 
-    if (decode->pair_ready == NULL ||
-        atomic_load(&decode->pair_ready[prefill->id]) == is_ready) {
+    if (engine_is_paired(decode, prefill) == is_ready) {
         return;
     }
-    atomic_store(&decode->pair_ready[prefill->id], is_ready);
+    engine_set_paired(decode, prefill, is_ready);
     if (is_ready) {
         agents->options.on_room(agents->options.owner);
     }
@@ -150,20 +149,18 @@ static void unqueue(struct peer *peer)
     }
 }
 
-static unsigned *readers_of(const struct peer *peer)
-{
-    const size_t index = (size_t)(peer->prefill - peer->decode->agents->groups);
-
-    return &peer->decode->group->readers[index];
-}
-
 /* The one place where a state changes: readers are counted with it. */
 static void enter(struct peer *peer, enum peer_state state)
 {
-    unsigned *const readers = readers_of(peer);
+    unsigned char *const readers =
+        &peer->decode->group->readers[peer->prefill->slot];
 
-    *readers -= peer->state == PEER_READY ? 1 : 0;
-    *readers += state == PEER_READY ? 1 : 0;
+    if (peer->state == PEER_READY) {
+        (*readers)--;
+    }
+    if (state == PEER_READY) {
+        (*readers)++;
+    }
     peer->state = state;
 }
 
@@ -487,13 +484,36 @@ bool peers_report(struct agent_link *decode,
     return true;
 }
 
+void peers_forget_group(struct agent_group *group)
+{
+    struct peer *peer;
+
+    while ((peer = TAILQ_FIRST(&group->as_prefill)) != NULL) {
+        peer_remove(peer);
+    }
+}
+
+void peers_unpair(struct agents *agents, const struct engine *prefill)
+{
+    for (size_t i = 0; i < agents->group_count; i++) {
+        const struct agent_group *const group = agents->groups[i];
+
+        for (size_t e = 0; group != NULL && e < group->engine_count; e++) {
+            engine_set_paired(group->engines[e], prefill, false);
+        }
+    }
+}
+
 void peers_group_changed(struct agent_group *group)
 {
     struct agents *const agents = group->agents;
 
     for (size_t i = 0; i < agents->group_count; i++) {
-        struct agent_group *const other = &agents->groups[i];
+        struct agent_group *const other = agents->groups[i];
 
+        if (other == NULL) {
+            continue;
+        }
         introduce(group, other);
         introduce(other, group);
         publish_groups(agents, group, other);

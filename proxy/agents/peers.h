@@ -25,6 +25,10 @@
 void peers_group_changed(struct agent_group *group);
 /* A link ended: what it was told is over. */
 void peers_forget(struct agent_link *link);
+/* A group ends, its ranks are dead: the records that name it as P go. */
+void peers_forget_group(struct agent_group *group);
+/* Nobody reads from this engine any more. */
+void peers_unpair(struct agents *agents, const struct engine *prefill);
 /* A rank is dead: who reads from it is told. */
 void peers_rank_down(const struct agent_rank *rank);
 /* peer_want of a rank of D; false: of no engine that it was told of. */

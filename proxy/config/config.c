@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define PROGRAM  "baton-proxy"
 #define FILE_MAX BT_MIB
@@ -24,6 +25,7 @@ const char *const config_connectors[] = {
     "baton", "nixl", "mooncake", "mooncake-seq", "tpu", "none", NULL};
 const char *const config_policies[] = {"round-robin", "least-load", "prefix",
                                        NULL};
+const char *const config_roles[] = {"prefill", "decode", NULL};
 static const char *const on_failure_names[] = {"error", "retry", "local", NULL};
 static const char *const client_params_names[] = {"strip", "refuse", NULL};
 static const char *const alone_names[] = {"allow", "refuse", NULL};
@@ -265,6 +267,74 @@ enum bt_conf_verdict config_load(int argc, char **argv,
         config_close(&load.config);
     }
     return verdict;
+}
+
+/* --- one engine --- */
+
+#define REQUEST_ROWS \
+    (BT_ARRAY_LEN(engine_rows) - 1 + BT_ARRAY_LEN(request_rows))
+
+static bool check_request(const struct engine_request *request,
+                          const struct config *config, enum engine_role *role_p,
+                          struct bt_conf_error *error)
+{
+    const struct pool_conf *const pools = config->pools.items;
+    const bool is_decode =
+        request->role != NULL &&
+        strcmp(request->role, config_roles[ENGINE_DECODE]) == 0;
+
+    *role_p = is_decode ? ENGINE_DECODE : ENGINE_PREFILL;
+    if (!is_decode && (request->role == NULL ||
+                       strcmp(request->role, config_roles[*role_p]) != 0)) {
+        return bt_conf_fail(error, "role: write \"prefill\" or \"decode\"");
+    }
+    if ((size_t)request->pool >= config->pools.count) {
+        return bt_conf_fail(error,
+                            "pool: there is none of number %lld; there are %zu",
+                            (long long)request->pool, config->pools.count);
+    }
+    if (!is_decode && pools[request->pool].connector == CONNECTOR_NONE) {
+        return bt_conf_fail(error, "role: a pool of connector none has no "
+                                   "prefill engines");
+    }
+    return config_check_engine(&request->engine, error);
+}
+
+bool config_read_engine(struct bt_str text, const struct config *config,
+                        struct engine_conf **engine_p, enum engine_role *role_p,
+                        size_t *pool_p, struct bt_conf_error *error)
+{
+    struct bt_conf_row rows[REQUEST_ROWS];
+    struct engine_request request = {0};
+    struct engine_conf *const engine = malloc(sizeof(*engine));
+
+    memcpy(rows, engine_rows, sizeof(engine_rows));
+    memcpy(rows + BT_ARRAY_LEN(engine_rows) - 1, request_rows,
+           sizeof(request_rows));
+    if (engine == NULL || bt_conf_init(rows, &request) != BT_OK) {
+        bt_conf_fini(rows, &request);
+        free(engine);
+        return bt_conf_fail(error, "out of memory");
+    }
+    if (bt_conf_read(rows, &request, "body", text, error) != BT_OK ||
+        !check_request(&request, config, role_p, error)) {
+        bt_conf_fini(rows, &request);
+        free(engine);
+        return false;
+    }
+    bt_conf_fini(request_rows, &request);
+    *engine = request.engine;
+    *engine_p = engine;
+    *pool_p = (size_t)request.pool;
+    return true;
+}
+
+void config_engine_free(struct engine_conf *engine)
+{
+    if (engine != NULL) {
+        bt_conf_fini(engine_rows, engine);
+        free(engine);
+    }
 }
 
 void config_close(struct config **config)

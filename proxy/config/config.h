@@ -16,6 +16,12 @@ enum connector {
     CONNECTOR_NONE,
 };
 
+enum engine_role {
+    ENGINE_PREFILL,
+    ENGINE_DECODE
+};
+#define ENGINE_ROLES 2
+
 enum policy {
     POLICY_ROUND_ROBIN,
     POLICY_LEAST_LOAD,
@@ -47,6 +53,13 @@ struct engine_conf {
     int64_t max_in_flight; /* 0: no limit */
     char *key_file;        /* bearer key put in towards this engine */
     char *bootstrap;       /* P of mooncake: host:port; NULL: its URL's */
+};
+
+/* An engine that is to come while the program runs. */
+struct engine_request {
+    struct engine_conf engine; /* first: the rows of both count from here */
+    char *role;                /* "prefill", "decode" */
+    int64_t pool;              /* its number in the configuration */
 };
 
 struct side_conf {
@@ -110,6 +123,7 @@ struct config {
     } retry;
     struct {
         char *client_keys_file;
+        char *admin_keys_file;
         char *engine_key_file;
     } auth;
     struct cors_conf cors;
@@ -143,5 +157,22 @@ extern const char *const config_policies[];
 enum bt_conf_verdict config_load(int argc, char **argv,
                                  struct config **config_p);
 void config_close(struct config **config);
+
+extern const char *const config_roles[]; /* by enum engine_role */
+
+/*
+ * Reads an engine_request, an object of JSON (or YAML), and checks it. On true
+ * what is in it is heap: `engine` goes into *engine_p (heap too).
+ */
+BT_MUST_CHECK bool config_read_engine(struct bt_str text,
+                                      const struct config *config,
+                                      struct engine_conf **engine_p,
+                                      enum engine_role *role_p, size_t *pool_p,
+                                      struct bt_conf_error *error);
+/* What config_read_engine made. NULL is fine. */
+void config_engine_free(struct engine_conf *engine);
+/* As config_check, of one engine. */
+BT_MUST_CHECK bool config_check_engine(const struct engine_conf *engine,
+                                       struct bt_conf_error *error);
 
 #endif

@@ -223,6 +223,24 @@ static bool has_url(const struct engine_conf *engines, size_t count,
     return false;
 }
 
+static bool check_engine(struct check *check, const struct engine_conf *engine,
+                         struct bt_url *url_p)
+{
+    return check_url(check, engine, url_p) &&
+           check_handoff_places(check, engine) &&
+           check_bootstrap(check, engine, url_p) &&
+           check_secret(check, engine->key_file);
+}
+
+bool config_check_engine(const struct engine_conf *engine,
+                         struct bt_conf_error *error)
+{
+    struct check check = {.error = error};
+    struct bt_url url;
+
+    return check_engine(&check, engine, &url);
+}
+
 static bool check_engines(struct check *check, const struct side_conf *side,
                           size_t pool, const char *name)
 {
@@ -232,10 +250,7 @@ static bool check_engines(struct check *check, const struct side_conf *side,
         struct bt_url url;
 
         at(check, "pools.%zu.%s.engines.%zu", pool, name, i);
-        if (!check_url(check, &engines[i], &url) ||
-            !check_handoff_places(check, &engines[i]) ||
-            !check_bootstrap(check, &engines[i], &url) ||
-            !check_secret(check, engines[i].key_file)) {
+        if (!check_engine(check, &engines[i], &url)) {
             return false;
         }
         if (has_url(engines, i, &url)) {
@@ -396,6 +411,7 @@ static bool check_keys(struct check *check)
         const char *file;
     } keys[] = {{"agents.key_file", check->config->agents.key_file},
                 {"auth.client_keys_file", check->config->auth.client_keys_file},
+                {"auth.admin_keys_file", check->config->auth.admin_keys_file},
                 {"auth.engine_key_file", check->config->auth.engine_key_file}};
 
     for (size_t i = 0; i < BT_ARRAY_LEN(keys); i++) {

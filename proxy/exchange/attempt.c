@@ -11,7 +11,7 @@ bool attempt_wants_prefill(const struct attempt *attempt)
 void attempt_avoid(struct attempt *attempt, const struct engine *engine)
 {
     if (attempt->avoid_count < ROUTE_AVOID_MAX) {
-        attempt->avoid[attempt->avoid_count++] = engine;
+        attempt->avoid[attempt->avoid_count++] = engine->place;
     }
 }
 

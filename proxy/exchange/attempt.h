@@ -20,12 +20,12 @@
 #define ATTEMPT_DEATHS_MAX 2 /* of engines under one request */
 
 struct attempt {
-    const struct pool *pool; /* NULL: not chosen yet */
+    struct pool *pool; /* NULL: not chosen yet */
     enum route_reason reason;
     uint64_t tokens;
     struct engine *prefill; /* of the present legs, or the next */
     struct engine *decode;
-    const struct engine *avoid[ROUTE_AVOID_MAX];
+    uint64_t avoid[ROUTE_AVOID_MAX]; /* places of engines */
     size_t avoid_count;
     bool has_turns; /* taken once, at the first choice */
     uint64_t prefill_turn;

@@ -687,7 +687,7 @@ static bool prefill_is_to_blame(const struct exchange *x)
     return is_baton(x) && attempt_wants_prefill(&x->attempt) &&
            x->params.len > 0 && !x->is_pulled &&
            !x->attempt.decode_was_cleared &&
-           (x->hold_ended || !engine_is_usable(x->attempt.prefill));
+           (x->hold_ended || !engine_is_alive(x->attempt.prefill));
 }
 
 static struct attempt_facts facts_of(const struct exchange *x, bool passes_on)
@@ -1540,8 +1540,7 @@ static void on_harvest(struct exchange *x, const struct leg_event *event)
  * for a while. */
 static void learn_tools(struct exchange *x)
 {
-    struct pool *const pool =
-        &x->local->program->registry->pools[x->attempt.pool->id];
+    struct pool *const pool = x->attempt.pool;
 
     if (x->tries_tools && x->code < 400) {
         atomic_store(&pool->tool_choice_until_ms, now_ms(x) + TOOL_CHOICE_MS);
@@ -2091,6 +2090,8 @@ static bool take_news(struct exchange *x, const struct control_news *news)
         return false;
     case NEWS_ROOM:
     case NEWS_ENGINE_LOST:
+    case NEWS_ENGINE_CUT:
+    case NEWS_SWEEP:
         return false;
     }
     return false;
@@ -2120,8 +2121,7 @@ static void choose_reason(struct exchange *x)
     if (x->attempt.reason != ROUTE_REASON_PD) {
         return;
     }
-    if (!prefill_is_asked(conf->connector) ||
-        x->attempt.pool->prefill_count == 0) {
+    if (!prefill_is_asked(conf->connector)) {
         x->attempt.reason = ROUTE_REASON_NO_PREFILL_POOL;
     } else if (conf->handoff.min_prompt_tokens > 0 &&
                x->attempt.tokens < (uint64_t)conf->handoff.min_prompt_tokens) {
@@ -2148,8 +2148,7 @@ static void read_request(struct exchange *x)
         exchange_refuse(x, fault, 0, detail);
         return;
     }
-    x->attempt.pool =
-        registry_pool(x->local->program->registry, x->request.model);
+    x->attempt.pool = fleet_pool(x->local->program->fleet, x->request.model);
     if (x->attempt.pool == NULL) {
         exchange_refuse(x, FAULT_NO_MODEL, 0, x->request.model);
         return;
@@ -2309,6 +2308,43 @@ void exchange_engine_lost(struct exchange *x, const struct engine *engine)
         on_leg(x, &(struct leg_event){
                       .kind = LEG_FAILED, .leg = leg, .failure = &failure});
     }
+}
+
+void exchange_engine_cut(struct exchange *x, const struct engine *engine)
+{
+    static const struct bt_http_failure failure = {
+        .status = BT_ERR_RESET, .reason = "the engine was removed"};
+    struct leg *const legs[] = {&x->prefill, &x->decode, &x->release};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(legs) && !x->is_done; i++) {
+        if (leg_is_open(legs[i]) && legs[i]->engine == engine) {
+            on_leg(x, &(struct leg_event){.kind = LEG_FAILED,
+                                          .leg = legs[i],
+                                          .failure = &failure});
+        }
+    }
+}
+
+bool exchange_uses(const struct exchange *x, const struct engine *engine)
+{
+    const struct leg *const legs[] = {&x->prefill, &x->decode, &x->release};
+    const bool has_answer = x->sink == NULL || x->relay.committed;
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(legs); i++) {
+        if (legs[i]->reserved == engine ||
+            (leg_is_open(legs[i]) && legs[i]->engine == engine)) {
+            return true;
+        }
+    }
+    return !x->is_done && !has_answer &&
+           (x->attempt.prefill == engine || x->attempt.decode == engine);
+}
+
+bool exchange_knows(const struct exchange *x, const struct engine *engine)
+{
+    return exchange_uses(x, engine) || x->attempt.prefill == engine ||
+           x->attempt.decode == engine || x->prefill.engine == engine ||
+           x->decode.engine == engine || x->release.engine == engine;
 }
 
 void exchange_abort(struct exchange *x)

@@ -128,6 +128,11 @@ struct exchange *exchange_find(struct local *local, uint64_t id);
 void exchange_on(struct exchange *x, const struct exchange_event *event);
 /* A leg at this engine fails over, if the client has seen nothing of it. */
 void exchange_engine_lost(struct exchange *x, const struct engine *engine);
+/* Its legs at this engine end, whatever the client has seen. */
+void exchange_engine_cut(struct exchange *x, const struct engine *engine);
+/* Has it something to do with this engine still? See proxy/roster/roster.h. */
+bool exchange_uses(const struct exchange *x, const struct engine *engine);
+bool exchange_knows(const struct exchange *x, const struct engine *engine);
 /* Ends it at once, whatever is open (the worker ends). */
 void exchange_abort(struct exchange *x);
 

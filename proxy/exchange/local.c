@@ -20,7 +20,7 @@ uint64_t local_random(struct local *local)
 struct bt_http_origin *local_origin(struct local *local,
                                     const struct engine *engine)
 {
-    struct bt_http_origin **const origin = &local->origins[engine->id];
+    struct bt_http_origin **const origin = &local->origins[engine->slot];
     const struct bt_addrs *addrs;
 
     if (*origin != NULL) {
@@ -34,6 +34,11 @@ struct bt_http_origin *local_origin(struct local *local,
     return *origin;
 }
 
+void local_forget(struct local *local, const struct engine *engine)
+{
+    bt_http_origin_close(&local->origins[engine->slot]);
+}
+
 struct pool_local *local_pool(const struct local *local,
                               const struct pool *pool)
 {
@@ -43,7 +48,7 @@ struct pool_local *local_pool(const struct local *local,
 enum bt_status local_init(struct local *local,
                           const struct bt_http_pool_options *options)
 {
-    const struct registry *const registry = local->program->registry;
+    const struct fleet *const fleet = local->program->fleet;
     enum bt_status status;
 
     local->admission.loop = local->loop;
@@ -51,15 +56,13 @@ enum bt_status local_init(struct local *local,
     local->admission.mailbox = local->mailbox;
     local->admission.orders = local->program->orders;
     local->admission.queued = &local->program->queued;
-    status =
-        admission_init(&local->admission, LANE_COUNT * registry->pool_count);
-    local->origins =
-        calloc(registry->engine_count + 1, sizeof(*local->origins));
-    local->pools = calloc(registry->pool_count + 1, sizeof(*local->pools));
+    status = admission_init(&local->admission, LANE_COUNT * fleet->pool_count);
+    local->origins = calloc(ENGINES_MAX, sizeof(*local->origins));
+    local->pools = calloc(fleet->pool_count + 1, sizeof(*local->pools));
     if (status != BT_OK || local->origins == NULL || local->pools == NULL) {
         return BT_ERR_NOMEM;
     }
-    for (size_t i = 0; i < registry->pool_count; i++) {
+    for (size_t i = 0; i < fleet->pool_count; i++) {
         const uint64_t prefill = local_random(local);
 
         pool_local_init(&local->pools[i], prefill, local_random(local));
@@ -70,9 +73,7 @@ enum bt_status local_init(struct local *local,
 void local_fini(struct local *local)
 {
     admission_fini(&local->admission);
-    for (size_t i = 0;
-         local->origins != NULL && i < local->program->registry->engine_count;
-         i++) {
+    for (size_t i = 0; local->origins != NULL && i < ENGINES_MAX; i++) {
         bt_http_origin_close(&local->origins[i]);
     }
     bt_http_pool_close(&local->http);

@@ -15,6 +15,7 @@
 #include "proxy/config/auth.h"
 #include "proxy/exchange/admission.h"
 #include "proxy/exchange/pool_local.h"
+#include "proxy/fleet/fleet.h"
 #include "proxy/metrics/stats.h"
 
 struct control;
@@ -26,7 +27,7 @@ struct quotas;
 /* What all threads share. */
 struct program {
     const struct config *config;
-    struct registry *registry;
+    struct fleet *fleet;
     struct control *control;
     struct orders *orders; /* of workers to control */
     struct auth *auth;
@@ -59,7 +60,7 @@ struct local {
     struct bt_mailbox *mailbox; /* news of the control thread */
     struct bt_metrics *metrics;
     struct bt_http_pool *http;
-    struct bt_http_origin **origins; /* by engine id; NULL: not needed yet */
+    struct bt_http_origin **origins; /* by slot; NULL: not needed yet */
     struct pool_local *pools;        /* by pool id */
     struct admission admission;
     struct exchange *buckets[LOCAL_BUCKETS];
@@ -88,6 +89,8 @@ uint64_t local_random(struct local *local);
  */
 struct bt_http_origin *local_origin(struct local *local,
                                     const struct engine *engine);
+/* No exchange of this worker will ask it anything any more. */
+void local_forget(struct local *local, const struct engine *engine);
 /* The worker's own of a pool. */
 struct pool_local *local_pool(const struct local *local,
                               const struct pool *pool);

@@ -18,13 +18,9 @@
 #define INTERVAL_MS 2000
 #define START_MS    500 /* the first answers are waited for */
 
-/* Workers may be reading an id that was replaced: it stays. */
-struct bootstrap_name {
-    SLIST_ENTRY(bootstrap_name) entry;
-    char text[];
-};
-
 struct bootstrap {
+    struct bt_grave grave;
+    TAILQ_ENTRY(bootstrap) entry;
     struct bootstraps *all;
     struct engine *engine;
     struct bt_http_origin *origin; /* NULL: it has no address yet */
@@ -40,10 +36,8 @@ struct bootstrap {
 struct bootstraps {
     struct bt_loop *loop;
     struct bt_http_pool *pool;
-    struct bootstrap *items;
-    size_t count;
+    TAILQ_HEAD(, bootstrap) items;
     size_t unheard; /* whose first call is under way */
-    SLIST_HEAD(, bootstrap_name) names;
 };
 
 /* --- the answer --- */
@@ -99,23 +93,16 @@ static bool is_known(const struct engine *engine, struct bt_str id)
 static void set_id(struct bootstrap *bootstrap, struct bt_str id)
 {
     struct engine *const engine = bootstrap->engine;
-    struct bootstrap_name *name;
 
     if (is_known(engine, id)) {
         return;
     }
-    name = malloc(sizeof(*name) + id.len + 1);
-    if (name == NULL) {
+    if (!engine_set_bootstrap_id(engine, id)) {
         complain(bootstrap, "out of memory");
         return;
     }
-    memcpy(name->text, id.ptr, id.len);
-    name->text[id.len] = '\0';
-    SLIST_INSERT_HEAD(&bootstrap->all->names, name, entry);
-    atomic_store_explicit(&engine->bootstrap_id, name->text,
-                          memory_order_release);
     bt_log(BT_LOG_INFO, engine->url.normal, "its Mooncake engine id is %s",
-           name->text);
+           engine_bootstrap_id(engine));
 }
 
 /* --- the call --- */
@@ -255,41 +242,80 @@ static bool is_asked(const struct engine *engine)
            engine->pool->conf->connector == CONNECTOR_MOONCAKE;
 }
 
-static bool add(struct bootstraps *all, struct engine *engine)
+static void destroy(struct bt_grave *grave)
 {
-    struct bootstrap *const bootstrap = &all->items[all->count++];
+    struct bootstrap *const bootstrap =
+        bt_container_of(grave, struct bootstrap, grave);
 
+    bt_buf_fini(&bootstrap->request);
+    bt_buf_fini(&bootstrap->answer);
+    free(bootstrap);
+}
+
+static void bootstrap_close(struct bootstrap *bootstrap)
+{
+    struct bootstraps *const all = bootstrap->all;
+
+    TAILQ_REMOVE(&all->items, bootstrap, entry);
+    all->unheard -= bootstrap->is_first ? 1 : 0;
+    bt_timer_clear(&bootstrap->timer);
+    bt_http_call_close(&bootstrap->call);
+    bt_http_origin_close(&bootstrap->origin);
+    bt_loop_bury(all->loop, &bootstrap->grave, destroy);
+}
+
+enum bt_status bootstraps_add(struct bootstraps *all, struct engine *engine)
+{
+    struct bootstrap *bootstrap;
+
+    if (!is_asked(engine)) {
+        return BT_OK;
+    }
+    bootstrap = calloc(1, sizeof(*bootstrap));
+    if (bootstrap == NULL) {
+        return BT_ERR_NOMEM;
+    }
     bootstrap->all = all;
     bootstrap->engine = engine;
     bt_timer_init(&bootstrap->timer, all->loop, on_due);
+    TAILQ_INSERT_TAIL(&all->items, bootstrap, entry);
     bt_buf_printf(&bootstrap->request,
                   "GET /query HTTP/1.1\r\nHost: %s\r\nAccept: */*\r\n"
                   "Connection: close\r\n\r\n",
                   engine_bootstrap(engine));
+    if (bootstrap->request.failed) {
+        bootstrap_close(bootstrap);
+        return BT_ERR_NOMEM;
+    }
     start_call(bootstrap);
     bootstrap->is_first = bootstrap->call != NULL;
     all->unheard += bootstrap->is_first ? 1 : 0;
-    return !bootstrap->request.failed;
+    return BT_OK;
 }
 
-static enum bt_status add_all(struct bootstraps *all, struct registry *registry)
+void bootstraps_remove(struct bootstraps *all, const struct engine *engine)
 {
-    all->items = calloc(registry->engine_count + 1, sizeof(*all->items));
-    if (all->items == NULL) {
-        return BT_ERR_NOMEM;
-    }
-    for (size_t i = 0; i < registry->engine_count; i++) {
-        if (is_asked(&registry->engines[i]) &&
-            !add(all, &registry->engines[i])) {
-            return BT_ERR_NOMEM;
+    struct bootstrap *bootstrap;
+
+    TAILQ_FOREACH (bootstrap, &all->items, entry) {
+        if (bootstrap->engine == engine) {
+            bootstrap_close(bootstrap);
+            return;
         }
     }
-    return BT_OK;
+}
+
+void bootstraps_await(struct bootstraps *all)
+{
+    const uint64_t until_us = bt_clock_us() + START_MS * UINT64_C(1000);
+
+    while (all->unheard > 0 && bt_clock_us() < until_us) {
+        bt_loop_turn(all->loop, 10);
+    }
 }
 
 enum bt_status bootstraps_open(struct bt_loop *loop,
                                const struct config *config,
-                               struct registry *registry,
                                struct bootstraps **bootstraps_p)
 {
     const struct bt_http_pool_options options = {
@@ -301,7 +327,6 @@ enum bt_status bootstraps_open(struct bt_loop *loop,
         .connect_ms = config->timeouts.connect,
         .high_water = 64 * BT_KIB,
     };
-    const uint64_t until_us = bt_clock_us() + START_MS * UINT64_C(1000);
     struct bootstraps *all = calloc(1, sizeof(*all));
     enum bt_status status;
 
@@ -309,17 +334,11 @@ enum bt_status bootstraps_open(struct bt_loop *loop,
         return BT_ERR_NOMEM;
     }
     all->loop = loop;
-    SLIST_INIT(&all->names);
+    TAILQ_INIT(&all->items);
     status = bt_http_pool_open(loop, &options, &all->pool);
-    if (status == BT_OK) {
-        status = add_all(all, registry);
-    }
     if (status != BT_OK) {
         bootstraps_close(&all);
         return status;
-    }
-    while (all->unheard > 0 && bt_clock_us() < until_us) {
-        bt_loop_turn(loop, 10);
     }
     *bootstraps_p = all;
     return BT_OK;
@@ -333,22 +352,9 @@ void bootstraps_close(struct bootstraps **bootstraps_p)
     if (all == NULL) {
         return;
     }
-    for (size_t i = 0; i < all->count; i++) {
-        struct bootstrap *const bootstrap = &all->items[i];
-
-        bt_timer_clear(&bootstrap->timer);
-        bt_http_call_close(&bootstrap->call);
-        bt_http_origin_close(&bootstrap->origin);
-        bt_buf_fini(&bootstrap->request);
-        bt_buf_fini(&bootstrap->answer);
+    while (!TAILQ_EMPTY(&all->items)) {
+        bootstrap_close(TAILQ_FIRST(&all->items));
     }
     bt_http_pool_close(&all->pool);
-    while (!SLIST_EMPTY(&all->names)) {
-        struct bootstrap_name *const name = SLIST_FIRST(&all->names);
-
-        SLIST_REMOVE_HEAD(&all->names, entry);
-        free(name);
-    }
-    free(all->items);
     free(all);
 }

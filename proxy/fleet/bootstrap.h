@@ -15,13 +15,18 @@
 
 struct bootstraps;
 
-/* Asks all, and waits for them half a second at most; then it is the loop's
- * thread's. What is given is borrowed; ids live until the close. */
+/* Nobody is asked yet. What is given is borrowed. */
 BT_MUST_CHECK enum bt_status bootstraps_open(struct bt_loop *loop,
                                              const struct config *config,
-                                             struct registry *registry,
                                              struct bootstraps **bootstraps_p);
 void bootstraps_close(struct bootstraps **bootstraps);
+/* Asks for its id, now and again. No-op for engines that have none. */
+BT_MUST_CHECK enum bt_status bootstraps_add(struct bootstraps *bootstraps,
+                                            struct engine *engine);
+void bootstraps_remove(struct bootstraps *bootstraps,
+                       const struct engine *engine);
+/* Waits, half a second at most, for first answers. Before the loop runs. */
+void bootstraps_await(struct bootstraps *bootstraps);
 
 /* The id in an answer, as JSON text; why_p tells what is wrong with it. */
 BT_MUST_CHECK bool bootstrap_read(struct bt_str answer, struct bt_str *id_p,

@@ -1,6 +1,5 @@
 /*
- * engine: the registry of pools and engines, their health, and which names
- * an engine may go by in a handoff.
+ * engine: its health, and which names it may go by in a handoff.
  */
 #include "proxy/fleet/engine.h"
 
@@ -8,22 +7,26 @@
 #include "common/io/key_file.h"
 
 #include <errno.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Workers may be reading an id that was replaced: it stays. */
+struct engine_name {
+    SLIST_ENTRY(engine_name) entry;
+    char text[];
+};
+
 #define BELIEVED_MS 1000 /* after a failure, without probes */
 
-static enum bt_status engine_init(struct engine *engine,
-                                  const struct config *config,
-                                  size_t engine_count)
+static enum bt_status engine_read(struct engine *engine,
+                                  const struct config *config)
 {
     const struct engine_conf *const conf = engine->conf;
     const char *why = "";
     const char *const key_file =
         conf->key_file != NULL ? conf->key_file : config->auth.engine_key_file;
-    enum bt_status status = bt_url_parse(conf->url, &engine->url, &why);
+    const enum bt_status status = bt_url_parse(conf->url, &engine->url, &why);
 
     if (status != BT_OK) {
         bt_log(BT_LOG_ERROR, conf->url, "bad URL: %s", why);
@@ -35,185 +38,97 @@ static enum bt_status engine_init(struct engine *engine,
         atomic_init(&engine->is_unresolved, true);
         atomic_init(&engine->failed_at_ms, 1);
     }
-    if (key_file != NULL) {
-        status = bt_key_read(key_file, &engine->key);
-        if (status != BT_OK) {
-            return status;
-        }
-    }
     atomic_init(&engine->blocks_free, UINT64_MAX);
-    if (engine->role == ENGINE_DECODE) {
-        engine->pair_ready = calloc(engine_count, sizeof(*engine->pair_ready));
-        if (engine->pair_ready == NULL) {
-            return BT_ERR_NOMEM;
-        }
-    }
-    return BT_OK;
+    return key_file == NULL ? BT_OK : bt_key_read(key_file, &engine->key);
 }
 
-static enum bt_status side_init(struct registry *registry, struct pool *pool,
-                                const struct config *config,
-                                enum engine_role role, size_t total)
+enum bt_status engine_open(const struct config *config, const struct pool *pool,
+                           enum engine_role role,
+                           const struct engine_conf *conf,
+                           struct engine **engine_p)
 {
-    const bool is_prefill = role == ENGINE_PREFILL;
-    const struct bt_conf_list *const list =
-        is_prefill ? &pool->conf->prefill.engines : &pool->conf->decode.engines;
-    const struct engine_conf *const confs = list->items;
-    struct engine **const engines = calloc(list->count + 1, sizeof(*engines));
-    enum bt_status status = BT_OK;
+    struct engine *engine = calloc(1, sizeof(*engine));
+    enum bt_status status;
 
-    if (engines == NULL) {
+    if (engine == NULL) {
         return BT_ERR_NOMEM;
     }
-    if (is_prefill) {
-        pool->prefill = engines;
-        pool->prefill_count = list->count;
-    } else {
-        pool->decode = engines;
-        pool->decode_count = list->count;
-    }
-    for (size_t i = 0; i < list->count && status == BT_OK; i++) {
-        struct engine *const engine =
-            &registry->engines[registry->engine_count];
-
-        engine->id = (unsigned)registry->engine_count;
-        engine->role = role;
-        engine->pool = pool;
-        engine->conf = &confs[i];
-        engines[i] = engine;
-        registry->engine_count++;
-        status = engine_init(engine, config, total);
-    }
-    return status;
-}
-
-static void find_twin(const struct pool *pool, struct engine *prefill)
-{
-    for (size_t i = 0; i < pool->decode_count; i++) {
-        struct engine *const decode = pool->decode[i];
-
-        if (strcmp(prefill->url.normal, decode->url.normal) == 0) {
-            prefill->twin = decode;
-            decode->twin = prefill;
-        }
-    }
-}
-
-static void find_twins(const struct pool *pool)
-{
-    for (size_t i = 0; i < pool->prefill_count; i++) {
-        find_twin(pool, pool->prefill[i]);
-    }
-}
-
-static size_t engine_total(const struct config *config)
-{
-    const struct pool_conf *const pools = config->pools.items;
-    size_t total = 0;
-
-    for (size_t i = 0; i < config->pools.count; i++) {
-        total += pools[i].prefill.engines.count + pools[i].decode.engines.count;
-    }
-    return total;
-}
-
-enum bt_status registry_open(const struct config *config,
-                             struct registry **registry_p)
-{
-    const struct pool_conf *const confs = config->pools.items;
-    const size_t total = engine_total(config);
-    struct registry *registry = calloc(1, sizeof(*registry));
-    enum bt_status status = BT_OK;
-
-    if (registry == NULL) {
-        return BT_ERR_NOMEM;
-    }
-    registry->engines = calloc(total + 1, sizeof(*registry->engines));
-    registry->pools = calloc(config->pools.count + 1, sizeof(*registry->pools));
-    if (registry->engines == NULL || registry->pools == NULL) {
-        registry_close(&registry);
-        return BT_ERR_NOMEM;
-    }
-    registry->pool_count = config->pools.count;
-    for (size_t i = 0; i < config->pools.count && status == BT_OK; i++) {
-        struct pool *const pool = &registry->pools[i];
-
-        pool->id = (unsigned)i;
-        pool->conf = &confs[i];
-        status = side_init(registry, pool, config, ENGINE_PREFILL, total);
-        if (status == BT_OK) {
-            status = side_init(registry, pool, config, ENGINE_DECODE, total);
-        }
-        if (status == BT_OK) {
-            find_twins(pool);
-        }
-    }
+    engine->role = role;
+    engine->pool = pool;
+    engine->conf = conf;
+    status = engine_read(engine, config);
     if (status != BT_OK) {
-        registry_close(&registry);
+        engine_close(&engine);
         return status;
     }
-    *registry_p = registry;
+    *engine_p = engine;
     return BT_OK;
 }
 
-void registry_close(struct registry **registry)
+void engine_close(struct engine **engine)
 {
-    struct registry *const dead = *registry;
+    struct engine *const dead = *engine;
+    struct engine_name *name;
 
-    if (dead == NULL) {
-        return;
+    *engine = NULL;
+    if (dead != NULL) {
+        while ((name = SLIST_FIRST(&dead->names)) != NULL) {
+            SLIST_REMOVE_HEAD(&dead->names, entry);
+            free(name);
+        }
+        bt_key_free(&dead->key);
+        config_engine_free(dead->own_conf);
+        free(dead);
     }
-    *registry = NULL;
-    for (size_t i = 0; i < dead->engine_count; i++) {
-        free(dead->engines[i].pair_ready);
-        bt_key_free(&dead->engines[i].key);
-    }
-    for (size_t i = 0; i < dead->pool_count && dead->pools != NULL; i++) {
-        free(dead->pools[i].prefill);
-        free(dead->pools[i].decode);
-    }
-    free(dead->engines);
-    free(dead->pools);
-    free(dead);
 }
 
-static bool pool_serves(const struct pool *pool, const char *model)
+const char *engine_state_text(const struct engine *engine)
 {
-    const struct bt_conf_strings *const models = &pool->conf->models;
-
-    if (models->count == 0) {
-        return true;
+    switch (atomic_load(&engine->state)) {
+    case ENGINE_UP:
+        return engine_is_alive(engine) ? "up" : "down";
+    case ENGINE_DRAINING:
+        return "draining";
+    case ENGINE_DRAINED:
+        return "drained";
+    case ENGINE_LEAVING:
+        return "leaving";
+    case ENGINE_GONE:
+        break;
     }
-    for (size_t i = 0; i < models->count; i++) {
-        if (fnmatch(models->items[i], model, 0) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return "gone";
 }
 
-const struct pool *registry_pool(const struct registry *registry,
-                                 struct bt_str model)
+void engine_set_paired(struct engine *decode, const struct engine *prefill,
+                       bool is_paired)
 {
-    char text[512];
+    const unsigned long long bit = 1ULL << prefill->slot % 64;
+    atomic_ullong *const word = &decode->paired[prefill->slot / 64];
 
-    /* A NUL would hide the rest of the name from the comparison. */
-    if (model.len >= sizeof(text) ||
-        (model.len > 0 && memchr(model.ptr, '\0', model.len) != NULL)) {
-        return NULL;
+    if (is_paired) {
+        (void)atomic_fetch_or(word, bit);
+    } else {
+        (void)atomic_fetch_and(word, ~bit);
     }
-    bt_str_copy(text, sizeof(text), model);
-    for (size_t i = 0; i < registry->pool_count; i++) {
-        if (pool_serves(&registry->pools[i], text)) {
-            return &registry->pools[i];
-        }
-    }
-    return NULL;
 }
 
 const char *engine_bootstrap_id(const struct engine *engine)
 {
     return atomic_load_explicit(&engine->bootstrap_id, memory_order_acquire);
+}
+
+bool engine_set_bootstrap_id(struct engine *engine, struct bt_str id)
+{
+    struct engine_name *const name = malloc(sizeof(*name) + id.len + 1);
+
+    if (name == NULL) {
+        return false;
+    }
+    bt_str_copy(name->text, id.len + 1, id);
+    SLIST_INSERT_HEAD(&engine->names, name, entry);
+    atomic_store_explicit(&engine->bootstrap_id, name->text,
+                          memory_order_release);
+    return true;
 }
 
 static inline bool is_introduced(const struct engine *engine)
@@ -232,46 +147,29 @@ bool engine_is_introduced(const struct engine *engine)
     return is_introduced(engine);
 }
 
+static inline bool is_alive(const struct engine *engine)
+{
+    return atomic_load_explicit(&engine->failed_at_ms, memory_order_relaxed) ==
+               0 &&
+           is_introduced(engine);
+}
+
+bool engine_is_alive(const struct engine *engine)
+{
+    return is_alive(engine);
+}
+
 bool engine_is_usable(const struct engine *engine)
 {
-    if (atomic_load_explicit(&engine->failed_at_ms, memory_order_relaxed) !=
-        0) {
-        return false;
-    }
-    return is_introduced(engine);
+    return atomic_load_explicit(&engine->state, memory_order_relaxed) ==
+               ENGINE_UP &&
+           is_alive(engine);
 }
 
 const char *engine_bootstrap(const struct engine *engine)
 {
     return engine->conf->bootstrap != NULL ? engine->conf->bootstrap
                                            : engine->url.authority;
-}
-
-static bool any_usable(struct engine *const *engines, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (engine_is_usable(engines[i])) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool engine_has_stand_in(const struct engine *engine)
-{
-    const struct pool *const pool = engine->pool;
-    const bool is_prefill = engine->role == ENGINE_PREFILL;
-    struct engine *const *const engines =
-        is_prefill ? pool->prefill : pool->decode;
-    const size_t count = is_prefill ? pool->prefill_count : pool->decode_count;
-
-    for (size_t i = 0; i < count; i++) {
-        if (engines[i] != engine && engine_is_usable(engines[i])) {
-            return true;
-        }
-    }
-    return is_prefill && pool->conf->handoff.on_failure == ON_FAILURE_LOCAL &&
-           any_usable(pool->decode, pool->decode_count);
 }
 
 const struct bt_addrs *engine_addrs(const struct engine *engine)
@@ -444,59 +342,4 @@ bool engine_owns_host(const struct engine *engine, struct bt_str host,
         }
     }
     return false;
-}
-
-static bool has_pair(const struct engine *decode, const struct pool *pool)
-{
-    for (size_t i = 0; i < pool->prefill_count; i++) {
-        const struct engine *const prefill = pool->prefill[i];
-
-        if (engine_is_usable(prefill) && atomic_load(&prefill->is_linked) &&
-            atomic_load(&decode->pair_ready[prefill->id])) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Connector baton: a usable D can read from a usable P. */
-static bool any_pair(const struct pool *pool)
-{
-    for (size_t i = 0; i < pool->decode_count; i++) {
-        const struct engine *const decode = pool->decode[i];
-
-        if (engine_is_usable(decode) && atomic_load(&decode->is_linked) &&
-            has_pair(decode, pool)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool registry_is_ready(const struct registry *registry, const char **why_p)
-{
-    for (size_t i = 0; i < registry->pool_count; i++) {
-        const struct pool *const pool = &registry->pools[i];
-        const bool needs_prefill =
-            pool->conf->connector != CONNECTOR_NONE && pool->prefill_count > 0;
-
-        if (!any_usable(pool->decode, pool->decode_count)) {
-            *why_p = "no decode engine is usable";
-            return false;
-        }
-        if (needs_prefill &&
-            pool->conf->handoff.on_failure != ON_FAILURE_LOCAL &&
-            !any_usable(pool->prefill, pool->prefill_count)) {
-            *why_p = "no prefill engine is usable";
-            return false;
-        }
-        if (needs_prefill && pool->conf->connector == CONNECTOR_BATON &&
-            pool->conf->handoff.on_failure != ON_FAILURE_LOCAL &&
-            !any_pair(pool)) {
-            *why_p = "no prefill and decode engine are connected to each "
-                     "other yet";
-            return false;
-        }
-    }
-    return true;
 }

@@ -1,10 +1,8 @@
 /*
- * The engines that the configuration names, in their pools, with what all
- * threads need to know of them. The registry is built before the threads
- * start and lives as long as the program; only the atomics change, and the
- * addresses of a name, once, behind is_unresolved.
- *
- *     registry -> pools -> prefill engines, decode engines
+ * One engine, with what all threads need to know of it. It belongs to the
+ * fleet (fleet.h), which frees it when no thread knows it any more; until then
+ * only the atomics change, and the addresses of a name, once, behind
+ * is_unresolved.
  *
  * Writers: in_flight by workers; links, pairs and occupancy by the control
  * thread; health by both.
@@ -14,29 +12,37 @@
 
 #include "common/http/http_call.h"
 #include "common/io/net.h"
-#include "proxy/config/config.h"
+#include "proxy/fleet/pool.h"
 
 #include <stdatomic.h>
+#include <sys/queue.h>
 
-enum engine_role {
-    ENGINE_PREFILL,
-    ENGINE_DECODE
+#define ENGINES_MAX 4096u /* of a program at once */
+
+enum engine_state {
+    ENGINE_UP,
+    ENGINE_DRAINING, /* no new request; it may be taken back */
+    ENGINE_DRAINED,  /* as it, and nobody uses it any more */
+    ENGINE_LEAVING,  /* as it, and gone when nobody uses it any more */
+    ENGINE_GONE,     /* nobody asks it anything; some may still know it */
 };
 
-struct pool;
+struct engine_name;
 
 struct engine {
-    unsigned id; /* index in registry->engines */
+    uint64_t id;    /* never used again */
+    unsigned slot;  /* below ENGINES_MAX, its own while it is in memory */
+    uint64_t place; /* the same for all engines of one URL: one server */
     enum engine_role role;
     const struct pool *pool;
     const struct engine_conf *conf;
+    struct engine_conf *own_conf; /* conf, where the fleet's owner gave it */
+    _Atomic(enum engine_state) state;
     struct bt_url url;
     struct bt_addrs addrs;     /* see engine_addrs */
     atomic_bool is_unresolved; /* its name has no address yet */
     bool is_probed;
     struct bt_str key; /* bearer key, empty: none */
-    /* The same engine where the pool's other side names it too, or NULL. */
-    const struct engine *twin;
 
     atomic_uint in_flight;        /* legs open, or reserved */
     atomic_uint releases;         /* D: release legs among them */
@@ -52,54 +58,55 @@ struct engine {
 
     /*
      * P of connector mooncake: what its bootstrap server calls it, as JSON
-     * text that lives as long as the program; NULL: not known yet.
+     * text that lives as long as the engine; NULL: not known yet.
      */
     _Atomic(const char *) bootstrap_id;
+    SLIST_HEAD(, engine_name) names; /* it, and those before */
 
     /* Connector baton: written by the control thread. */
     atomic_bool is_linked;      /* all ranks are linked, one engine boot */
     atomic_ullong boot;         /* engine boot; changes with a restart */
     atomic_ullong blocks_total; /* 0: unknown */
     atomic_ullong block_tokens;
-    atomic_ullong blocks_free; /* UINT64_MAX: unknown */
-    atomic_ullong held_tokens; /* P */
-    atomic_uint held_count;    /* P */
-    atomic_bool *pair_ready;   /* D: by P's engine id: reads are tried */
+    atomic_ullong blocks_free;              /* UINT64_MAX: unknown */
+    atomic_ullong held_tokens;              /* P */
+    atomic_uint held_count;                 /* P */
+    atomic_ullong paired[ENGINES_MAX / 64]; /* D: by P's slot, a bit each */
 };
 
-struct pool {
-    unsigned id;
-    const struct pool_conf *conf;
-    struct engine **prefill;
-    size_t prefill_count;
-    struct engine **decode;
-    size_t decode_count;
-    atomic_ullong
-        tool_choice_until_ms; /* P cannot do forced tools until then */
-};
+/*
+ * Reads the URL and the key file; names are left to names.h. `conf` is
+ * borrowed. BT_ERR_SYNTAX, or what the key file says; the error is logged.
+ */
+BT_MUST_CHECK enum bt_status engine_open(const struct config *config,
+                                         const struct pool *pool,
+                                         enum engine_role role,
+                                         const struct engine_conf *conf,
+                                         struct engine **engine_p);
+void engine_close(struct engine **engine);
 
-struct registry {
-    struct engine *engines; /* all pools' */
-    size_t engine_count;
-    struct pool *pools;
-    size_t pool_count;
-};
+/* "up", "down", "draining", "drained", "leaving", "gone" */
+const char *engine_state_text(const struct engine *engine);
 
-/* Reads URLs and key files; names are left to names.h. Errors are logged. */
-BT_MUST_CHECK enum bt_status registry_open(const struct config *config,
-                                           struct registry **registry_p);
-void registry_close(struct registry **registry);
+/* D can read from this P. */
+static inline bool engine_is_paired(const struct engine *decode,
+                                    const struct engine *prefill)
+{
+    return (atomic_load_explicit(&decode->paired[prefill->slot / 64],
+                                 memory_order_relaxed) >>
+                prefill->slot % 64 &
+            1) != 0;
+}
+void engine_set_paired(struct engine *decode, const struct engine *prefill,
+                       bool is_paired);
 
-/* First pool whose models match; NULL when none. */
-const struct pool *registry_pool(const struct registry *registry,
-                                 struct bt_str model);
-
+/* Does it answer? It may be draining. */
+bool engine_is_alive(const struct engine *engine);
+/* May it be given a new request? */
 bool engine_is_usable(const struct engine *engine);
 /* Has it said what must be known to ask it? Its agents, its bootstrap server.
  */
 bool engine_is_introduced(const struct engine *engine);
-/* Is another engine usable for what this one does? */
-bool engine_has_stand_in(const struct engine *engine);
 /* Where it listens; NULL while its name has no address. Set once. */
 const struct bt_addrs *engine_addrs(const struct engine *engine);
 /* Its name was resolved: it is usable from now on. */
@@ -112,16 +119,11 @@ void engine_set_addrs(struct engine *engine, const struct bt_addrs *addrs);
  */
 bool engine_owns_host(const struct engine *engine, struct bt_str host,
                       struct bt_str port);
-/*
- * Is at least one engine of each needed role usable in every pool? Else
- * why_p gets a static text.
- */
-bool registry_is_ready(const struct registry *registry, const char **why_p);
-
 /* Where P's bootstrap server listens, host:port. */
 const char *engine_bootstrap(const struct engine *engine);
-/* See bootstrap_id. */
+/* See bootstrap_id. Control thread; false when memory is out. */
 const char *engine_bootstrap_id(const struct engine *engine);
+bool engine_set_bootstrap_id(struct engine *engine, struct bt_str id);
 
 /* These log the change, once. */
 void engine_mark_failed(struct engine *engine, uint64_t now_ms,

@@ -7,6 +7,7 @@
 #include "common/io/lookup.h"
 
 #include <stdlib.h>
+#include <sys/queue.h>
 
 #define ASKING_MAX 64   /* look-ups at once */
 #define START_MS   3000 /* what the start waits for all names together */
@@ -16,6 +17,7 @@
 
 /* One engine without an address. */
 struct name {
+    TAILQ_ENTRY(name) entry;
     struct names *names;
     struct engine *engine;
     struct bt_lookup *lookup; /* NULL: none is under way */
@@ -25,8 +27,8 @@ struct name {
 };
 
 struct names {
-    struct name *items;
-    size_t count;
+    struct bt_loop *loop;
+    TAILQ_HEAD(, name) items;
     size_t asking; /* look-ups under way */
 };
 
@@ -111,12 +113,12 @@ static void on_due(struct bt_timer *timer)
 }
 
 /* All were asked for at once: one that hangs takes no other's time. */
-static void await_first(const struct names *names)
+void names_await(struct names *names)
 {
     const uint64_t until_us = bt_clock_us() + START_MS * UINT64_C(1000);
+    struct name *name;
 
-    for (size_t i = 0; i < names->count; i++) {
-        struct name *const name = &names->items[i];
+    TAILQ_FOREACH (name, &names->items, entry) {
         const uint64_t now_us = bt_clock_us();
 
         if (name->lookup == NULL && name->why == NULL) {
@@ -134,32 +136,57 @@ static void await_first(const struct names *names)
     }
 }
 
-enum bt_status names_open(struct bt_loop *loop, struct registry *registry,
-                          struct names **names_p)
+static void name_close(struct name *name)
 {
-    struct names *names = calloc(1, sizeof(*names));
+    TAILQ_REMOVE(&name->names->items, name, entry);
+    bt_timer_clear(&name->timer);
+    if (name->lookup != NULL) {
+        end_lookup(name);
+    }
+    free(name);
+}
+
+enum bt_status names_add(struct names *names, struct engine *engine)
+{
+    struct name *name;
+
+    if (engine_addrs(engine) != NULL) {
+        return BT_OK;
+    }
+    name = calloc(1, sizeof(*name));
+    if (name == NULL) {
+        return BT_ERR_NOMEM;
+    }
+    name->names = names;
+    name->engine = engine;
+    name->again_ms = AGAIN_MS;
+    bt_timer_init(&name->timer, names->loop, on_due);
+    TAILQ_INSERT_TAIL(&names->items, name, entry);
+    ask(name);
+    return BT_OK;
+}
+
+void names_remove(struct names *names, const struct engine *engine)
+{
+    struct name *name;
+
+    TAILQ_FOREACH (name, &names->items, entry) {
+        if (name->engine == engine) {
+            name_close(name);
+            return;
+        }
+    }
+}
+
+enum bt_status names_open(struct bt_loop *loop, struct names **names_p)
+{
+    struct names *const names = calloc(1, sizeof(*names));
 
     if (names == NULL) {
         return BT_ERR_NOMEM;
     }
-    names->items = calloc(registry->engine_count + 1, sizeof(*names->items));
-    if (names->items == NULL) {
-        free(names);
-        return BT_ERR_NOMEM;
-    }
-    for (size_t i = 0; i < registry->engine_count; i++) {
-        struct name *const name = &names->items[names->count];
-
-        if (engine_addrs(&registry->engines[i]) == NULL) {
-            names->count++;
-            name->names = names;
-            name->engine = &registry->engines[i];
-            name->again_ms = AGAIN_MS;
-            bt_timer_init(&name->timer, loop, on_due);
-            ask(name);
-        }
-    }
-    await_first(names);
+    names->loop = loop;
+    TAILQ_INIT(&names->items);
     *names_p = names;
     return BT_OK;
 }
@@ -172,10 +199,8 @@ void names_close(struct names **names_p)
     if (names == NULL) {
         return;
     }
-    for (size_t i = 0; i < names->count; i++) {
-        bt_timer_clear(&names->items[i].timer);
-        bt_lookup_close(&names->items[i].lookup);
+    while (!TAILQ_EMPTY(&names->items)) {
+        name_close(TAILQ_FIRST(&names->items));
     }
-    free(names->items);
     free(names);
 }

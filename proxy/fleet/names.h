@@ -13,13 +13,15 @@
 
 struct names;
 
-/*
- * Asks for all names at once and waits for them, a few seconds at most; what
- * is left is the loop's thread's. The registry is borrowed.
- */
 BT_MUST_CHECK enum bt_status names_open(struct bt_loop *loop,
-                                        struct registry *registry,
                                         struct names **names_p);
 void names_close(struct names **names);
+/* Asks for its addresses. No-op where the URL has one. */
+BT_MUST_CHECK enum bt_status names_add(struct names *names,
+                                       struct engine *engine);
+void names_remove(struct names *names, const struct engine *engine);
+/* Waits for those that were asked for, a few seconds at most; what is left is
+ * the loop's thread's. Before the loop runs. */
+void names_await(struct names *names);
 
 #endif

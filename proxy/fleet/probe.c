@@ -8,10 +8,13 @@
 #include "proxy/metrics/control_stats.h"
 
 #include <stdlib.h>
+#include <sys/queue.h>
 
 #define LATE_MAX 3
 
 struct probe {
+    struct bt_grave grave;
+    TAILQ_ENTRY(probe) entry;
     struct probes *probes;
     struct engine *engine;
     struct bt_http_origin *origin; /* NULL: it has no address yet */
@@ -27,8 +30,7 @@ struct probes {
     struct probes_options options;
     uint64_t interval_ms, limit_ms;
     struct bt_http_pool *pool;
-    struct probe *items;
-    size_t count;
+    TAILQ_HEAD(, probe) items;
 };
 
 static void count_result(const struct probe *probe,
@@ -186,50 +188,73 @@ static void on_due(struct bt_timer *timer)
     probe_end(probe);
 }
 
-static enum bt_status probe_open(struct probes *probes, struct probe *probe,
-                                 struct engine *engine)
+static void write_request(struct bt_buf *request, const struct engine *engine)
 {
-    probe->probes = probes;
-    probe->engine = engine;
-    bt_timer_init(&probe->timer, probes->options.loop, on_due);
-    bt_buf_init(&probe->request);
-    bt_buf_printf(&probe->request,
+    bt_buf_printf(request,
                   "GET /health HTTP/1.1\r\nHost: %s\r\nAccept: */*\r\n"
                   "Connection: close\r\n",
                   engine->url.authority);
     if (engine->key.len > 0) {
-        bt_buf_printf(&probe->request, "Authorization: Bearer %.*s\r\n",
+        bt_buf_printf(request, "Authorization: Bearer %.*s\r\n",
                       BT_STR_ARG(engine->key));
     }
-    bt_buf_append(&probe->request, BT_STR("\r\n"));
-    return probe->request.failed ? BT_ERR_NOMEM : BT_OK;
+    bt_buf_append(request, BT_STR("\r\n"));
 }
 
-static enum bt_status open_all(struct probes *probes)
+static void destroy(struct bt_grave *grave)
 {
-    struct registry *const registry = probes->options.registry;
-    const size_t count = registry->engine_count;
+    struct probe *const probe = bt_container_of(grave, struct probe, grave);
 
-    probes->items = calloc(count, sizeof(*probes->items));
-    if (probes->items == NULL) {
+    bt_buf_fini(&probe->request);
+    free(probe);
+}
+
+static void probe_close(struct probe *probe)
+{
+    TAILQ_REMOVE(&probe->probes->items, probe, entry);
+    bt_timer_clear(&probe->timer);
+    bt_http_call_close(&probe->call);
+    bt_http_origin_close(&probe->origin);
+    bt_loop_bury(probe->probes->options.loop, &probe->grave, destroy);
+}
+
+enum bt_status probes_add(struct probes *probes, struct engine *engine,
+                          uint64_t delay_ms)
+{
+    struct probe *probe;
+
+    /* Probes speak no TLS: such an engine is known by its calls alone. */
+    if (!engine->is_probed) {
+        return BT_OK;
+    }
+    probe = calloc(1, sizeof(*probe));
+    if (probe == NULL) {
         return BT_ERR_NOMEM;
     }
-    for (size_t i = 0; i < count; i++) {
-        const enum bt_status status =
-            probe_open(probes, &probes->items[i], &registry->engines[i]);
+    probe->probes = probes;
+    probe->engine = engine;
+    bt_timer_init(&probe->timer, probes->options.loop, on_due);
+    bt_buf_init(&probe->request);
+    write_request(&probe->request, engine);
+    TAILQ_INSERT_TAIL(&probes->items, probe, entry);
+    if (probe->request.failed) {
+        probe_close(probe);
+        return BT_ERR_NOMEM;
+    }
+    bt_timer_set(&probe->timer, delay_ms);
+    return BT_OK;
+}
 
-        probes->count++;
-        if (status != BT_OK) {
-            return status;
-        }
-        /* Spread over the interval. Probes speak no TLS: such an engine is
-         * known by its calls alone. */
-        if (registry->engines[i].is_probed) {
-            bt_timer_set(&probes->items[i].timer,
-                         i * probes->interval_ms / count);
+void probes_remove(struct probes *probes, const struct engine *engine)
+{
+    struct probe *probe;
+
+    TAILQ_FOREACH (probe, &probes->items, entry) {
+        if (probe->engine == engine) {
+            probe_close(probe);
+            return;
         }
     }
-    return BT_OK;
 }
 
 enum bt_status probes_open(const struct probes_options *options,
@@ -254,11 +279,8 @@ enum bt_status probes_open(const struct probes_options *options,
     probes->options = *options;
     probes->interval_ms = config->timeouts.probe_interval;
     probes->limit_ms = config->timeouts.probe;
+    TAILQ_INIT(&probes->items);
     status = bt_http_pool_open(options->loop, &pool_options, &probes->pool);
-    if (status == BT_OK && probes->interval_ms != 0 &&
-        options->registry->engine_count > 0) {
-        status = open_all(probes);
-    }
     if (status != BT_OK) {
         probes_close(&probes);
         return status;
@@ -275,19 +297,11 @@ void probes_close(struct probes **probes_p)
     if (probes == NULL) {
         return;
     }
-    for (size_t i = 0; i < probes->count; i++) {
-        struct probe *const probe = &probes->items[i];
-
-        bt_timer_clear(&probe->timer);
-        bt_http_call_close(&probe->call);
-        if (probe->origin != NULL) {
-            bt_http_origin_close(&probe->origin);
-        }
-        bt_buf_fini(&probe->request);
+    while (!TAILQ_EMPTY(&probes->items)) {
+        probe_close(TAILQ_FIRST(&probes->items));
     }
     if (probes->pool != NULL) {
         bt_http_pool_close(&probes->pool);
     }
-    free(probes->items);
     free(probes);
 }

@@ -21,16 +21,21 @@ struct probes;
 struct probes_options {
     struct bt_loop *loop;
     const struct config *config;
-    struct registry *registry;
     struct bt_metrics *stats;
     /* A probe took the engine for lost: once, until one is good again. */
     void (*on_lost)(void *owner, const struct engine *engine);
     void *owner;
 };
 
-/* Starts probing. What the options name is borrowed. */
+/* Nobody is probed yet. What the options name is borrowed. */
 BT_MUST_CHECK enum bt_status probes_open(const struct probes_options *options,
                                          struct probes **probes_p);
 void probes_close(struct probes **probes);
+/* The first probe is sent after `delay_ms`. No-op where none are sent. */
+BT_MUST_CHECK enum bt_status probes_add(struct probes *probes,
+                                        struct engine *engine,
+                                        uint64_t delay_ms);
+/* No-op where it is not probed. */
+void probes_remove(struct probes *probes, const struct engine *engine);
 
 #endif

@@ -13,8 +13,7 @@ enum candidate {
 /* One side of a pool being searched. */
 struct search {
     const struct route_ask *ask;
-    struct engine *const *engines;
-    size_t count;
+    const struct side *side;
     enum engine_role role;
 };
 
@@ -26,7 +25,7 @@ static uint64_t load_of(const atomic_ullong *value)
 static bool is_avoided(const struct route_ask *ask, const struct engine *engine)
 {
     for (size_t i = 0; i < ask->avoid_count; i++) {
-        if (ask->avoid[i] == engine || ask->avoid[i]->twin == engine) {
+        if (ask->avoid[i] == engine->place) {
             return true;
         }
     }
@@ -79,21 +78,21 @@ static bool is_paired(const struct engine *prefill, const struct engine *decode)
     if (prefill == NULL) {
         return true;
     }
-    if (prefill->twin == decode) {
+    if (prefill->place == decode->place) {
         return false; /* no engine hands over to itself */
     }
     if (prefill->pool->conf->connector != CONNECTOR_BATON) {
         return true;
     }
-    return decode->pair_ready != NULL &&
-           atomic_load_explicit(&decode->pair_ready[prefill->id],
-                                memory_order_relaxed);
+    return engine_is_paired(decode, prefill);
 }
 
 /* Failed, but there is something to be tried. */
 static bool may_be_tried(const struct engine *engine)
 {
     return engine_is_introduced(engine) && engine_addrs(engine) != NULL &&
+           atomic_load_explicit(&engine->state, memory_order_relaxed) ==
+               ENGINE_UP &&
            load_of(&engine->failed_at_ms) != 0;
 }
 
@@ -103,12 +102,12 @@ static bool may_be_tried(const struct engine *engine)
  */
 static bool has_pair(const struct search *search, const struct engine *prefill)
 {
-    const struct pool *const pool = search->ask->pool;
+    const struct side *const side = pool_side(search->ask->pool, ENGINE_DECODE);
     bool has_usable = false;
     bool has_failed = false;
 
-    for (size_t i = 0; i < pool->decode_count; i++) {
-        const struct engine *const decode = pool->decode[i];
+    for (size_t i = 0; i < side->count; i++) {
+        const struct engine *const decode = side->engines[i];
         const bool is_pair =
             is_paired(prefill, decode) && !is_avoided(search->ask, decode);
 
@@ -157,8 +156,8 @@ static struct engine *last_resort(const struct search *search)
 {
     struct engine *best = NULL;
 
-    for (size_t i = 0; i < search->count; i++) {
-        struct engine *const engine = search->engines[i];
+    for (size_t i = 0; i < search->side->count; i++) {
+        struct engine *const engine = search->side->engines[i];
 
         if (may_be_tried(engine) && !is_avoided(search->ask, engine) &&
             (!search->ask->wants_prefill || search->role == ENGINE_PREFILL ||
@@ -207,16 +206,16 @@ static size_t first_of(const struct search *search)
     uint64_t point;
     size_t i = 0;
 
-    for (size_t k = 0; k < search->count; k++) {
-        cycle += (uint64_t)search->engines[k]->conf->weight;
+    for (size_t k = 0; k < search->side->count; k++) {
+        cycle += (uint64_t)search->side->engines[k]->conf->weight;
     }
     point = (is_decode ? turn + turn / cycle : turn) % cycle;
-    if (cycle <= search->count) {
+    if (cycle <= search->side->count) {
         return point;
     }
     point = point * step_of(cycle) % cycle;
-    while (point >= (uint64_t)search->engines[i]->conf->weight) {
-        point -= (uint64_t)search->engines[i]->conf->weight;
+    while (point >= (uint64_t)search->side->engines[i]->conf->weight) {
+        point -= (uint64_t)search->side->engines[i]->conf->weight;
         i++;
     }
     return i;
@@ -228,12 +227,12 @@ static size_t first_of(const struct search *search)
  */
 static struct engine *find(const struct search *search, bool *full_p)
 {
-    const size_t first = search->count == 0 ? 0 : first_of(search);
+    const size_t first = search->side->count == 0 ? 0 : first_of(search);
     bool is_full = false;
 
-    for (size_t i = 0; i < search->count; i++) {
+    for (size_t i = 0; i < search->side->count; i++) {
         struct engine *const engine =
-            search->engines[(first + i) % search->count];
+            search->side->engines[(first + i) % search->side->count];
 
         switch (judge(search, engine)) {
         case CANDIDATE_YES:
@@ -254,11 +253,25 @@ static bool may_serve(const struct search *search, const struct engine *engine)
     return !is_avoided(search->ask, engine) && engine_is_usable(engine);
 }
 
-static bool any_may_serve(const struct search *search,
-                          struct engine *const *engines, size_t count)
+static bool any_may_serve(const struct search *search, enum engine_role role)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (may_serve(search, engines[i])) {
+    const struct side *const side = pool_side(search->ask->pool, role);
+
+    for (size_t i = 0; i < side->count; i++) {
+        if (may_serve(search, side->engines[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_decode(const struct search *search, uint64_t place)
+{
+    const struct side *const side = pool_side(search->ask->pool, ENGINE_DECODE);
+
+    for (size_t i = 0; i < side->count; i++) {
+        if (side->engines[i]->place == place &&
+            may_serve(search, side->engines[i])) {
             return true;
         }
     }
@@ -268,13 +281,12 @@ static bool any_may_serve(const struct search *search,
 /* Is there an engine that would be both P and D of this request? */
 static bool has_twin(const struct search *search)
 {
-    const struct pool *const pool = search->ask->pool;
+    const struct side *const side =
+        pool_side(search->ask->pool, ENGINE_PREFILL);
 
-    for (size_t i = 0; i < pool->prefill_count; i++) {
-        const struct engine *const prefill = pool->prefill[i];
-
-        if (prefill->twin != NULL && may_serve(search, prefill) &&
-            may_serve(search, prefill->twin)) {
+    for (size_t i = 0; i < side->count; i++) {
+        if (may_serve(search, side->engines[i]) &&
+            is_decode(search, side->engines[i]->place)) {
             return true;
         }
     }
@@ -283,14 +295,12 @@ static bool has_twin(const struct search *search)
 
 static enum route_verdict nothing_found(const struct search *search)
 {
-    const struct pool *const pool = search->ask->pool;
     const bool is_prefill = search->role == ENGINE_PREFILL;
 
-    if (is_prefill &&
-        !any_may_serve(search, pool->prefill, pool->prefill_count)) {
+    if (is_prefill && !any_may_serve(search, ENGINE_PREFILL)) {
         return ROUTE_NO_PREFILL;
     }
-    if (!any_may_serve(search, pool->decode, pool->decode_count)) {
+    if (!any_may_serve(search, ENGINE_DECODE)) {
         return ROUTE_NO_DECODE;
     }
     return is_prefill && has_twin(search) ? ROUTE_SAME_ENGINE : ROUTE_NO_PAIR;
@@ -319,8 +329,7 @@ enum route_verdict route_pick(const struct route_ask *ask,
     if (ask->wants_prefill && ask->prefill == NULL) {
         const struct search search = {
             .ask = &inner,
-            .engines = pool->prefill,
-            .count = pool->prefill_count,
+            .side = pool_side(pool, ENGINE_PREFILL),
             .role = ENGINE_PREFILL,
         };
 
@@ -332,8 +341,7 @@ enum route_verdict route_pick(const struct route_ask *ask,
     }
     const struct search search = {
         .ask = &inner,
-        .engines = pool->decode,
-        .count = pool->decode_count,
+        .side = pool_side(pool, ENGINE_DECODE),
         .role = ENGINE_DECODE,
     };
 

@@ -26,8 +26,8 @@ struct route_ask {
     /* Of each side's round robin; a request keeps its turns for life. */
     uint64_t prefill_turn;
     uint64_t decode_turn;
-    /* Engines that failed this request. */
-    const struct engine *const *avoid;
+    /* Places of engines that failed this request. */
+    const uint64_t *avoid;
     size_t avoid_count;
 };
 

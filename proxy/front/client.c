@@ -281,7 +281,7 @@ static void serve_ready(struct client *client, const struct bt_http_head *head)
     struct program *const program = client->front->local->program;
     const char *why = "the proxy is draining";
     const bool is_ready = !atomic_load(&program->is_draining) &&
-                          registry_is_ready(program->registry, &why);
+                          fleet_is_ready(program->fleet, &why);
     struct bt_buf body = {0};
 
     if (is_ready) {

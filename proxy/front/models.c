@@ -42,10 +42,16 @@ struct ask {
     enum ask_state state;
 };
 
+/* What an engine answered last. */
+struct told {
+    uint64_t engine; /* its id */
+    struct bt_buf answer;
+};
+
 struct models_book {
     pthread_mutex_t lock;
-    struct bt_buf *answers; /* by engine id: the last good ones */
-    size_t engine_count;
+    struct told *told; /* of the engines of the last round */
+    size_t told_count;
     struct bt_buf list; /* merged */
     enum fault fault;   /* why there is none */
     uint64_t until_ms;  /* both hold so long */
@@ -205,9 +211,9 @@ static void merge_all(struct models_book *book)
     struct model *all;
     size_t count;
 
-    for (size_t i = 0; i < book->engine_count; i++) {
-        if (book->answers[i].len > 0) {
-            gather(&models, bt_buf_str(&book->answers[i]));
+    for (size_t i = 0; i < book->told_count; i++) {
+        if (book->told[i].answer.len > 0) {
+            gather(&models, bt_buf_str(&book->told[i].answer));
         }
     }
     all = (struct model *)(void *)models.data;
@@ -317,27 +323,52 @@ static void publish(struct models_book *book, enum fault fault, uint64_t for_ms)
     (void)pthread_mutex_unlock(&book->lock);
 }
 
+static void free_told(struct told *told, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        bt_buf_fini(&told[i].answer);
+    }
+    free(told);
+}
+
+/* Its answer, and where it was full the one before. */
+static void take_told(const struct models_book *book, struct ask *ask,
+                      struct told *told)
+{
+    told->engine = ask->engine->id;
+    if (ask->state == ASK_GOOD) {
+        bt_buf_take(&told->answer, &ask->answer);
+    }
+    for (size_t i = 0; ask->state == ASK_FULL && i < book->told_count; i++) {
+        if (book->told[i].engine == told->engine) {
+            bt_buf_take(&told->answer, &book->told[i].answer);
+        }
+    }
+}
+
 /* Keeps what the engines answered; the fault where nothing is known. */
 static enum fault keep_answers(struct models_book *book, struct desk *desk)
 {
+    struct told *const told = calloc(desk->ask_count + 1, sizeof(*told));
     enum fault fault = FAULT_NO_DECODE;
 
+    if (told == NULL) {
+        return FAULT_OVERLOADED;
+    }
     (void)pthread_mutex_lock(&book->lock);
     for (size_t i = 0; i < desk->ask_count; i++) {
         struct ask *const ask = &desk->asks[i];
-        struct bt_buf *const last = &book->answers[ask->engine->id];
 
-        if (ask->state == ASK_GOOD) {
-            bt_buf_take(last, &ask->answer);
+        take_told(book, ask, &told[i]);
+        if (ask->state == ASK_GOOD || told[i].answer.len > 0) {
             fault = FAULT_NONE;
-        } else if (ask->state != ASK_FULL) {
-            bt_buf_clear(last);
-        } else if (last->len > 0) {
-            fault = FAULT_NONE;
-        } else if (fault != FAULT_NONE) {
+        } else if (ask->state == ASK_FULL && fault != FAULT_NONE) {
             fault = FAULT_ENGINE_BUSY;
         }
     }
+    free_told(book->told, book->told_count);
+    book->told = told;
+    book->told_count = desk->ask_count;
     (void)pthread_mutex_unlock(&book->lock);
     return fault;
 }
@@ -475,23 +506,34 @@ static void ask_all(struct desk *desk)
     }
 }
 
+static size_t add_asks(struct desk *desk, size_t count, const struct side *side)
+{
+    for (size_t i = 0; i < side->count; i++) {
+        desk->asks[count + i].desk = desk;
+        desk->asks[count + i].engine = side->engines[i];
+    }
+    return count + side->count;
+}
+
 /* The book is this desk's until the round's end. */
 static void begin_round(struct desk *desk)
 {
-    const struct registry *const registry =
-        desk->front->local->program->registry;
-    const size_t count = registry->engine_count;
+    const struct fleet *const fleet = desk->front->local->program->fleet;
 
-    desk->asks = calloc(count + 1, sizeof(*desk->asks));
+    /* A worker's turn sees at most as many engines as ever were at once. */
+    desk->asks = calloc(ENGINES_MAX, sizeof(*desk->asks));
     if (desk->asks == NULL) {
         publish(desk->front->local->program->models, FAULT_OVERLOADED, BAD_MS);
         bt_loop_defer(desk->front->local->loop, &desk->look);
         return;
     }
-    desk->ask_count = count;
-    for (size_t i = 0; i < desk->ask_count; i++) {
-        desk->asks[i].desk = desk;
-        desk->asks[i].engine = &registry->engines[i];
+    for (size_t i = 0; i < fleet->pool_count; i++) {
+        const struct pool *const pool = &fleet->pools[i];
+
+        desk->ask_count =
+            add_asks(desk, desk->ask_count, pool_side(pool, ENGINE_PREFILL));
+        desk->ask_count =
+            add_asks(desk, desk->ask_count, pool_side(pool, ENGINE_DECODE));
     }
     ask_all(desk);
     bt_timer_set(&desk->timer, desk->open_count > 0 ? DEADLINE_MS : 0);
@@ -623,17 +665,26 @@ void models_close(struct front *front)
     free(desk);
 }
 
-struct models_book *models_book_open(size_t engine_count)
+bool models_ask(const struct front *front, const struct engine *engine)
+{
+    const struct desk *const desk = front->models;
+
+    for (size_t i = 0; desk != NULL && i < desk->ask_count; i++) {
+        if (desk->asks[i].engine == engine) {
+            return true;
+        }
+    }
+    return false;
+}
+
+struct models_book *models_book_open(void)
 {
     struct models_book *const book = calloc(1, sizeof(*book));
 
     if (book == NULL) {
         return NULL;
     }
-    book->engine_count = engine_count;
-    book->answers = calloc(engine_count + 1, sizeof(*book->answers));
-    if (book->answers == NULL || pthread_mutex_init(&book->lock, NULL) != 0) {
-        free(book->answers);
+    if (pthread_mutex_init(&book->lock, NULL) != 0) {
         free(book);
         return NULL;
     }
@@ -648,11 +699,8 @@ void models_book_close(struct models_book **book)
         return;
     }
     *book = NULL;
-    for (size_t i = 0; i < dead->engine_count; i++) {
-        bt_buf_fini(&dead->answers[i]);
-    }
+    free_told(dead->told, dead->told_count);
     bt_buf_fini(&dead->list);
     (void)pthread_mutex_destroy(&dead->lock);
-    free(dead->answers);
     free(dead);
 }

@@ -23,8 +23,11 @@ size_t models_count(const struct front *front);
 /* The worker ends, and its clients have. */
 void models_close(struct front *front);
 
+/* Is it being asked by this worker? */
+bool models_ask(const struct front *front, const struct engine *engine);
+
 /* What all workers share; NULL when memory is out. */
-struct models_book *models_book_open(size_t engine_count);
+struct models_book *models_book_open(void);
 void models_book_close(struct models_book **book);
 
 #endif

@@ -88,6 +88,10 @@ const struct bt_metric_row control_stat_rows[CONTROL_STATS] = {
                                    .type = BT_METRIC_COUNTER,
                                    .help = "decode engines whose link died "
                                            "before their pull"},
+    [CONTROL_STAT_ENGINES] = {.name = "baton_engines",
+                              .type = BT_METRIC_GAUGE,
+                              .help = "engines in memory, with those that "
+                                      "left and are still named by a request"},
     [CONTROL_STAT_PROBES] = {.name = "baton_probes_total",
                              .type = BT_METRIC_COUNTER,
                              .help = "health probes of engines by their end",

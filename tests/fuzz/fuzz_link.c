@@ -40,9 +40,9 @@ static void open_proxy(struct proxy_side *side)
     side->config.agents.dead_ms = 3000;
     check(proxy_side_open(side, URLS));
     check(proxy_side_start(side, 1));
-    begin.prefill = &side->engines[0];
+    begin.prefill = side->engines[0];
     handoffs_begin(side->handoffs, &begin);
-    handoffs_decode(side->handoffs, begin.id, &side->engines[1]);
+    handoffs_decode(side->handoffs, begin.id, side->engines[1]);
 }
 
 static void on_unused(void *owner)

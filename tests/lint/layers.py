@@ -26,7 +26,7 @@ FLOORS = {
     "agent/engine": ["agent/engine", "agent/engine/serve", "agent/engine/run", "agent/engine/handoff",
                      "agent/engine/options", "agent/engine/kv"],
     "agent/example": ["agent/example"],
-    "proxy": ["proxy", "proxy/admin", "proxy/front", "proxy/exchange", "proxy/agents", "proxy/fleet",
+    "proxy": ["proxy", "proxy/admin", "proxy/front", "proxy/exchange", "proxy/roster", "proxy/agents", "proxy/fleet",
               "proxy/metrics", "proxy/base", "proxy/config", "agent/link"],
     "bench": ["bench/load", "bench/micro", "bench", "agent/engine/kv"],
 }

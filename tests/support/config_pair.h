@@ -1,6 +1,6 @@
 /*
  * The smallest configuration: one pool of one prefill and one decode engine,
- * which registry_open makes engines 0 and 1.
+ * which fleet_open makes engines 0 and 1.
  */
 #ifndef TESTS_SUPPORT_CONFIG_PAIR_H
 #define TESTS_SUPPORT_CONFIG_PAIR_H

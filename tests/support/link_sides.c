@@ -65,10 +65,10 @@ static const struct handoffs_events HANDOFFS_EVENTS = {
 bool proxy_side_open(struct proxy_side *side, const char *const urls[2])
 {
     config_pair_set(&side->pair, &side->config, CONNECTOR_BATON, urls);
-    if (registry_open(&side->config, &side->registry) != BT_OK) {
+    if (fleet_open(&side->config, &side->fleet) != BT_OK) {
         return false;
     }
-    side->engines = side->registry->engines;
+    memcpy(side->engines, side->fleet->slots, sizeof(side->engines));
     side->stats = bt_metrics_open(control_stat_rows, CONTROL_STATS);
     return side->stats != NULL && bt_loop_open(&side->loop) == BT_OK;
 }
@@ -77,7 +77,6 @@ bool proxy_side_start(struct proxy_side *side, uint64_t boot)
 {
     const struct agents_options options = {.loop = side->loop,
                                            .config = &side->config,
-                                           .registry = side->registry,
                                            .boot = boot,
                                            .stats = side->stats,
                                            .on_reading = on_unused,
@@ -88,13 +87,13 @@ bool proxy_side_start(struct proxy_side *side, uint64_t boot)
     if (agents_open(&options, &side->agents) != BT_OK) {
         return false;
     }
-    side->handoffs =
-        handoffs_open(side->registry, side->stats, &HANDOFFS_EVENTS, side);
+    side->handoffs = handoffs_open(side->stats, &HANDOFFS_EVENTS, side);
     if (side->handoffs == NULL) {
         return false;
     }
     agents_set_handoffs(side->agents, side->handoffs);
-    return true;
+    return agents_add(side->agents, side->engines[0]) == BT_OK &&
+           agents_add(side->agents, side->engines[1]) == BT_OK;
 }
 
 void proxy_side_close(struct proxy_side *side)
@@ -103,7 +102,7 @@ void proxy_side_close(struct proxy_side *side)
     handoffs_close(&side->handoffs);
     bt_loop_close(&side->loop);
     bt_metrics_close(&side->stats);
-    registry_close(&side->registry);
+    fleet_close(&side->fleet);
 }
 
 static void on_turn(struct bta_timer *timer)

@@ -15,7 +15,7 @@
 #include "common/io/loop.h"
 #include "proxy/agents/agents.h"
 #include "proxy/config/config.h"
-#include "proxy/fleet/engine.h"
+#include "proxy/fleet/fleet.h"
 #include "tests/support/config_pair.h"
 
 #define PROXY_SIDE_NEWS 8
@@ -24,8 +24,8 @@
 struct proxy_side {
     struct config config;
     struct config_pair pair;
-    struct registry *registry;
-    struct engine *engines; /* the registry's */
+    struct fleet *fleet;
+    struct engine *engines[2]; /* the fleet's */
     struct bt_loop *loop;
     struct bt_metrics *stats;
     struct agents *agents;
@@ -36,7 +36,7 @@ struct proxy_side {
 };
 
 /*
- * The registry of these two engines, loop and statistics; the agents and
+ * The fleet of these two engines, loop and statistics; the agents and
  * handoffs by proxy_side_start. False when one fails; proxy_side_close ends
  * what there is.
  */

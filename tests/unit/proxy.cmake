@@ -6,6 +6,7 @@ endforeach()
 
 set(support ${PROJECT_SOURCE_DIR}/tests/support)
 baton_unit(test_names LIBS baton_proxy SOURCES ${support}/pair.c)
+baton_unit(test_roster LIBS baton_proxy SOURCES ${support}/pair.c)
 baton_unit(test_proxy_relay LIBS baton_proxy SOURCES ${support}/fake_sink.c)
 # fake_leg.c and the test itself stand in for leg.c and control.c.
 baton_unit(test_proxy_exchange LIBS baton_proxy

@@ -42,8 +42,8 @@ void *calloc(size_t count, size_t size)
 struct fixture {
     struct config config;
     struct config_pair pair;
-    struct registry *registry;
-    struct engine *engines; /* the registry's */
+    struct fleet *fleet;
+    struct engine *engines[2];
     atomic_bool is_draining;
     struct control *control;
     struct bt_loop *loop; /* the worker's */
@@ -73,12 +73,12 @@ static void on_lost(void *owner, struct bt_mail *mail)
 
     (void)owner;
     ck_assert_int_eq(news->kind, NEWS_ENGINE_LOST);
-    fx.lost[news->engine->id]++;
+    fx.lost[news->engine->slot]++;
     free(news);
 }
 
 /* A listener in place of the prefill engine, nobody in that of the decode. */
-static void open_registry(void)
+static void open_fleet(void)
 {
     char addresses[2][BT_ADDR_TEXT_MAX], texts[2][BT_ADDR_TEXT_MAX + 8];
     const char *const urls[] = {texts[0], texts[1]};
@@ -92,8 +92,8 @@ static void open_registry(void)
         (void)snprintf(texts[i], sizeof(texts[i]), "http://%s", addresses[i]);
     }
     config_pair_set(&fx.pair, &fx.config, CONNECTOR_BATON, urls);
-    ck_assert_int_eq(registry_open(&fx.config, &fx.registry), BT_OK);
-    fx.engines = fx.registry->engines;
+    ck_assert_int_eq(fleet_open(&fx.config, &fx.fleet), BT_OK);
+    memcpy(fx.engines, fx.fleet->slots, sizeof(fx.engines));
 }
 
 static void open_with(uint64_t probe_ms)
@@ -109,8 +109,8 @@ static void open_with(uint64_t probe_ms)
     fx.config.agents.dead_ms = 3000;
     fx.config.timeouts.probe_interval = 50;
     fx.config.timeouts.probe = probe_ms;
-    open_registry();
-    options.registry = fx.registry;
+    open_fleet();
+    options.fleet = fx.fleet;
     ck_assert_int_eq(bt_loop_open(&fx.loop), BT_OK);
     ck_assert_int_eq(bt_mailbox_open(fx.loop, on_news, NULL, &fx.worker),
                      BT_OK);
@@ -135,7 +135,7 @@ static void teardown(void)
     bt_mailbox_close(&fx.worker);
     bt_mailbox_close(&fx.other);
     bt_loop_close(&fx.loop);
-    registry_close(&fx.registry);
+    fleet_close(&fx.fleet);
     close(fx.engine_fd);
 }
 
@@ -223,7 +223,7 @@ static void begin(void)
     struct handoff_begin request = {.id = ID,
                                     .exchange = 5,
                                     .worker = fx.worker,
-                                    .prefill = &fx.engines[0],
+                                    .prefill = fx.engines[0],
                                     .tokens = 10,
                                     .request_id = "req-1"};
 
@@ -276,7 +276,7 @@ START_TEST(shows_each_engine)
 
     ck_assert_uint_eq(json_array_size(engines), 2);
     ck_assert_str_eq(json_string_value(json_object_get(first, "url")),
-                     fx.engines[0].url.normal);
+                     fx.engines[0]->url.normal);
     ck_assert_str_eq(json_string_value(json_object_get(first, "role")),
                      "prefill");
     ck_assert(json_is_false(json_object_get(first, "linked")));
@@ -290,7 +290,7 @@ START_TEST(shows_a_handoff_from_begin_to_its_end)
     const json_t *handoff;
 
     begin();
-    orders_decode(control_orders(fx.control), ID, &fx.engines[1]);
+    orders_decode(control_orders(fx.control), ID, fx.engines[1]);
     root = ask_json("/handoffs");
     handoff = json_array_get(json_object_get(root, "live"), 0);
     ck_assert_str_eq(json_string_value(json_object_get(handoff, "state")),
@@ -319,17 +319,17 @@ END_TEST
 START_TEST(a_probe_marks_what_cannot_be_reached)
 {
     serve_until("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
-                &fx.engines[1].failed_at_ms, false);
-    ck_assert_uint_eq(atomic_load(&fx.engines[0].failed_at_ms), 0);
+                &fx.engines[1]->failed_at_ms, false);
+    ck_assert_uint_eq(atomic_load(&fx.engines[0]->failed_at_ms), 0);
     expect("GET", "/engines", "\"usable\": false");
 }
 END_TEST
 
 START_TEST(a_good_probe_makes_an_engine_usable_again)
 {
-    serve_until("", &fx.engines[0].failed_at_ms, false);
+    serve_until("", &fx.engines[0]->failed_at_ms, false);
     serve_until("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
-                &fx.engines[0].failed_at_ms, true);
+                &fx.engines[0]->failed_at_ms, true);
 }
 END_TEST
 
@@ -346,26 +346,26 @@ static void wait_lost(unsigned id)
 START_TEST(a_probe_answered_503_makes_an_engine_unusable_until_it_is_good)
 {
     serve_until("HTTP/1.1 503 Dead\r\nContent-Length: 0\r\n\r\n",
-                &fx.engines[0].failed_at_ms, false);
+                &fx.engines[0]->failed_at_ms, false);
     wait_lost(0);
     serve_until("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
-                &fx.engines[0].failed_at_ms, true);
+                &fx.engines[0]->failed_at_ms, true);
 }
 END_TEST
 
 START_TEST(an_engine_without_a_health_path_is_good_while_it_answers)
 {
-    serve_until("", &fx.engines[0].failed_at_ms, false);
+    serve_until("", &fx.engines[0]->failed_at_ms, false);
     serve_until("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
-                &fx.engines[0].failed_at_ms, true);
+                &fx.engines[0]->failed_at_ms, true);
 }
 END_TEST
 
 START_TEST(another_bad_status_changes_nothing)
 {
     serve_until("HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n",
-                &fx.engines[1].failed_at_ms, false);
-    ck_assert_uint_eq(atomic_load(&fx.engines[0].failed_at_ms), 0);
+                &fx.engines[1]->failed_at_ms, false);
+    ck_assert_uint_eq(atomic_load(&fx.engines[0]->failed_at_ms), 0);
 }
 END_TEST
 
@@ -375,7 +375,7 @@ START_TEST(three_probes_in_a_row_without_an_answer_make_an_engine_unusable)
     teardown();
     open_with(100);
     wait_lost(0);
-    ck_assert_uint_ne(atomic_load(&fx.engines[0].failed_at_ms), 0);
+    ck_assert_uint_ne(atomic_load(&fx.engines[0]->failed_at_ms), 0);
     expect("GET", "/metrics", "baton_probes_total{result=\"late\"} 3");
 }
 END_TEST
@@ -383,7 +383,7 @@ END_TEST
 START_TEST(every_worker_hears_once_of_an_engine_that_is_lost)
 {
     wait_lost(1);
-    serve_until("", &fx.engines[0].failed_at_ms, false);
+    serve_until("", &fx.engines[0]->failed_at_ms, false);
     wait_lost(0);
     ck_assert_uint_eq(fx.lost[1], 1);
 }
@@ -409,7 +409,7 @@ static int raw_prefill(void)
              "{\"t\":\"hello\",\"v\":1,\"engine\":\"p\",\"fingerprint\":\"f\","
              "\"url\":\"%s\",\"rank\":0,\"world\":1,\"boot\":\"1\","
              "\"engine_boot\":\"1\",\"role\":\"prefill\",\"card\":{}}\n",
-             7, fx.engines[0].url.normal);
+             7, fx.engines[0]->url.normal);
     ck_assert_int_eq(send(fd, line, strlen(line), MSG_NOSIGNAL),
                      (ssize_t)strlen(line));
     return fd;
@@ -431,11 +431,11 @@ static void wait_held(unsigned count)
 {
     const uint64_t end_us = bt_clock_us() + WAIT_US;
 
-    while (atomic_load(&fx.engines[0].held_count) != count &&
+    while (atomic_load(&fx.engines[0]->held_count) != count &&
            bt_clock_us() < end_us) {
         bt_loop_turn(fx.loop, 1);
     }
-    ck_assert_uint_eq(atomic_load(&fx.engines[0].held_count), count);
+    ck_assert_uint_eq(atomic_load(&fx.engines[0]->held_count), count);
 }
 
 static void wait_news(unsigned count)
@@ -455,7 +455,7 @@ START_TEST(tells_the_worker_what_agents_say_and_when_there_is_room)
     begin();
     say(fd, "held", ",\"tokens\":9,\"blocks\":2");
     wait_held(1);
-    ck_assert_uint_eq(atomic_load(&fx.engines[0].held_tokens), 9);
+    ck_assert_uint_eq(atomic_load(&fx.engines[0]->held_tokens), 9);
     orders_want_room(control_orders(fx.control), fx.worker);
     orders_want_room(control_orders(fx.control), fx.worker);
     say(fd, "released", ",\"reason\":\"expired\"");

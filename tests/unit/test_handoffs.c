@@ -16,7 +16,6 @@
 
 struct fixture {
     struct engine engines[3];
-    struct registry registry;
     struct bt_metrics *stats;
     struct handoffs *handoffs;
     uint64_t now_us;
@@ -89,13 +88,11 @@ static void setup(void)
     for (unsigned i = 0; i < BT_ARRAY_LEN(fx.engines); i++) {
         fx.engines[i].id = i;
     }
-    fx.registry.engines = fx.engines;
-    fx.registry.engine_count = BT_ARRAY_LEN(fx.engines);
     fx.now_us = 1000000;
     fx.ranks = 1;
     fx.stats = bt_metrics_open(control_stat_rows, CONTROL_STATS);
     ck_assert_ptr_nonnull(fx.stats);
-    fx.handoffs = handoffs_open(&fx.registry, fx.stats, &EVENTS, &fx);
+    fx.handoffs = handoffs_open(fx.stats, &EVENTS, &fx);
     ck_assert_ptr_nonnull(fx.handoffs);
 }
 

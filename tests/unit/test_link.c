@@ -398,7 +398,7 @@ static void begin(void)
     const struct handoff_begin request = {.id = ID,
                                           .exchange = 5,
                                           .worker = WORKER,
-                                          .prefill = &fx.proxy.engines[0],
+                                          .prefill = fx.proxy.engines[0],
                                           .tokens = 10};
 
     handoffs_begin(fx.proxy.handoffs, &request);
@@ -417,14 +417,14 @@ START_TEST(links_and_makes_its_engine_routable)
 {
     open_proxy("secret");
     open_agent(&fx.p, 'p', "secret");
-    UNTIL(fx.p.syncs == 1 && atomic_load(&fx.proxy.engines[0].is_linked));
+    UNTIL(fx.p.syncs == 1 && atomic_load(&fx.proxy.engines[0]->is_linked));
     ck_assert_uint_eq(fx.p.proxy, PROXY_BOOT);
     ck_assert_uint_eq(bta_links_up(fx.p.links), 1);
     ck_assert(bta_links_has(fx.p.links, PROXY_BOOT));
     ck_assert_uint_eq(bta_links_lease_ms(fx.p.links, PROXY_BOOT), 30000);
-    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0].boot), 0xeaa);
-    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0].blocks_total), 100);
-    ck_assert(!atomic_load(&fx.proxy.engines[1].is_linked));
+    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0]->boot), 0xeaa);
+    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0]->blocks_total), 100);
+    ck_assert(!atomic_load(&fx.proxy.engines[1]->is_linked));
 }
 END_TEST
 
@@ -504,7 +504,7 @@ START_TEST(proxy_refuses_an_agent_that_does_not_prove_the_key)
     raw_expect_end(fd);
     close(fd);
     ck_assert_int_eq(stat_of(CONTROL_STAT_LINKS_REFUSED, "proof"), 1);
-    ck_assert(!atomic_load(&fx.proxy.engines[0].is_linked));
+    ck_assert(!atomic_load(&fx.proxy.engines[0]->is_linked));
 }
 END_TEST
 
@@ -652,7 +652,7 @@ START_TEST(closes_a_link_that_speaks_garbage)
     raw_expect(fd, "\"code\":\"bad_message\"", got, sizeof(got));
     raw_expect_end(fd);
     close(fd);
-    ck_assert(!atomic_load(&fx.proxy.engines[0].is_linked));
+    ck_assert(!atomic_load(&fx.proxy.engines[0]->is_linked));
     fd = raw_link('p', 1);
     raw_send(fd, "{\"t\":\"held\",\"handoff\":\"short\"}\n");
     raw_expect(fd, "32 hex digits", got, sizeof(got));
@@ -669,7 +669,7 @@ START_TEST(ignores_and_counts_what_it_does_not_know)
     raw_send(fd, "{\"t\":\"dance\",\"x\":[1,{\"y\":2}]}\n{\"z\":1}\n"
                  "{\"t\":\"peer_ready\",\"engine\":\"?\"}\n");
     UNTIL(stat_of(CONTROL_STAT_MESSAGES_IGNORED, NULL) == 3);
-    ck_assert(atomic_load(&fx.proxy.engines[0].is_linked));
+    ck_assert(atomic_load(&fx.proxy.engines[0]->is_linked));
     close(fd);
 }
 END_TEST
@@ -715,9 +715,9 @@ START_TEST(gives_up_a_peer_that_is_silent)
 
     open_proxy(NULL);
     fd = raw_link('p', 1);
-    ck_assert(atomic_load(&fx.proxy.engines[0].is_linked));
+    ck_assert(atomic_load(&fx.proxy.engines[0]->is_linked));
     give_up_soon();
-    UNTIL(!atomic_load(&fx.proxy.engines[0].is_linked));
+    UNTIL(!atomic_load(&fx.proxy.engines[0]->is_linked));
     ck_assert_int_eq(stat_of(CONTROL_STAT_LINKS_LOST, NULL), 1);
     close(fd);
 }
@@ -741,7 +741,7 @@ START_TEST(keeps_an_idle_link_up_by_pings)
         UNTIL(near->heard_us > near_us && far->heard_ms > far_ms);
     }
     ck_assert_uint_eq(fx.p.downs, 0);
-    ck_assert(atomic_load(&fx.proxy.engines[0].is_linked));
+    ck_assert(atomic_load(&fx.proxy.engines[0]->is_linked));
 }
 END_TEST
 
@@ -751,18 +751,18 @@ START_TEST(delivers_release_renew_and_cancel)
     open_agent(&fx.p, 'p', NULL);
     open_agent(&fx.d, 'd', NULL);
     UNTIL(fx.p.syncs == 1 && fx.d.syncs == 1);
-    agents_order(fx.proxy.agents, &fx.proxy.engines[0], HANDOFF_ORDER_RENEW, ID,
+    agents_order(fx.proxy.agents, fx.proxy.engines[0], HANDOFF_ORDER_RENEW, ID,
                  RELEASE_PULLED);
     UNTIL(fx.p.renews == 1);
     ck_assert_uint_eq(fx.p.last_lease_ms, 30000);
-    agents_order(fx.proxy.agents, &fx.proxy.engines[0], HANDOFF_ORDER_RELEASE,
+    agents_order(fx.proxy.agents, fx.proxy.engines[0], HANDOFF_ORDER_RELEASE,
                  ID, RELEASE_PULLED);
     UNTIL(fx.p.releases == 1);
     ck_assert_int_eq(fx.p.last_reason, BATON_REASON_PULLED);
     ck_assert_uint_eq(fx.p.last_id.hi, AGENT_ID.hi);
     ck_assert_uint_eq(fx.p.last_id.lo, AGENT_ID.lo);
-    agents_order(fx.proxy.agents, &fx.proxy.engines[1], HANDOFF_ORDER_CANCEL,
-                 ID, RELEASE_CANCELLED);
+    agents_order(fx.proxy.agents, fx.proxy.engines[1], HANDOFF_ORDER_CANCEL, ID,
+                 RELEASE_CANCELLED);
     UNTIL(fx.d.cancels == 1);
     ck_assert_uint_eq(fx.p.cancels, 0);
 }
@@ -796,7 +796,7 @@ START_TEST(drops_reports_to_a_proxy_that_is_not_linked)
     ck_assert(!bta_links_has(fx.p.links, 99));
     ck_assert_uint_eq(bta_links_lease_ms(fx.p.links, 99), 30000);
     bta_links_stats(fx.p.links, 42);
-    UNTIL(atomic_load(&fx.proxy.engines[0].blocks_free) == 42);
+    UNTIL(atomic_load(&fx.proxy.engines[0]->blocks_free) == 42);
     ck_assert_uint_eq(fx.p.releases, 0);
     ck_assert_int_eq(stat_of(CONTROL_STAT_MESSAGES_IGNORED, NULL), 0);
 }
@@ -819,8 +819,8 @@ START_TEST(carries_one_handoff_from_held_to_released)
     begin();
     bta_links_held(fx.p.links, PROXY_BOOT, AGENT_ID, 1, 64, 4, 4096, 30000);
     UNTIL(is_held());
-    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0].held_tokens), 64);
-    handoffs_decode(fx.proxy.handoffs, ID, &fx.proxy.engines[1]);
+    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0]->held_tokens), 64);
+    handoffs_decode(fx.proxy.handoffs, ID, fx.proxy.engines[1]);
     bta_links_pulling(fx.d.links, PROXY_BOOT, AGENT_ID);
     bta_links_pulled(fx.d.links, &report);
     UNTIL(fx.p.releases == 1);
@@ -831,7 +831,7 @@ START_TEST(carries_one_handoff_from_held_to_released)
     ck_assert_str_eq(fx.proxy.news[0].provider, "tcp");
     bta_links_released(fx.p.links, PROXY_BOOT, AGENT_ID, BATON_REASON_PULLED);
     UNTIL(handoffs_live(fx.proxy.handoffs) == 0);
-    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0].held_tokens), 0);
+    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0]->held_tokens), 0);
 }
 END_TEST
 
@@ -844,7 +844,7 @@ START_TEST(tells_why_a_pull_failed)
     open_agent(&fx.d, 'd', NULL);
     UNTIL(fx.d.syncs == 1);
     begin();
-    handoffs_decode(fx.proxy.handoffs, ID, &fx.proxy.engines[1]);
+    handoffs_decode(fx.proxy.handoffs, ID, fx.proxy.engines[1]);
     bta_links_pull_failed(fx.d.links, &report);
     UNTIL(fx.proxy.news_count == 1);
     ck_assert_int_eq(fx.proxy.news[0].kind, NEWS_PULL_FAILED);
@@ -864,7 +864,7 @@ START_TEST(reconnects_and_tells_its_state)
     UNTIL(fx.p.syncs == 2 && is_held());
     UNTIL(fx.p.renews == 1);
     ck_assert_uint_eq(fx.p.releases, 0);
-    ck_assert(atomic_load(&fx.proxy.engines[0].is_linked));
+    ck_assert(atomic_load(&fx.proxy.engines[0]->is_linked));
 }
 END_TEST
 
@@ -943,19 +943,19 @@ START_TEST(introduces_prefill_to_decode)
     ck_assert_ptr_nonnull(strstr(fx.d.peer, "{ \"regions\" : [1.50] }"));
     ck_assert_ptr_nonnull(strstr(fx.d.peer, "\"engine\":\"p\""));
     ck_assert_ptr_null(strstr(fx.d.peer, "features"));
-    ck_assert(!atomic_load(&fx.proxy.engines[1].pair_ready[0]));
+    ck_assert(!engine_is_paired(fx.proxy.engines[1], fx.proxy.engines[0]));
     bta_links_peer_ready(fx.d.links, "p", 0, 0xaa, "tcp", 12);
-    UNTIL(atomic_load(&fx.proxy.engines[1].pair_ready[0]));
+    UNTIL(engine_is_paired(fx.proxy.engines[1], fx.proxy.engines[0]));
     bta_links_peer_failed(fx.d.links, "p", 0, 0xaa, "unreachable");
-    UNTIL(!atomic_load(&fx.proxy.engines[1].pair_ready[0]));
+    UNTIL(!engine_is_paired(fx.proxy.engines[1], fx.proxy.engines[0]));
     bta_links_peer_ready(fx.d.links, "p", 0, 0xaa, "tcp", 12);
-    UNTIL(atomic_load(&fx.proxy.engines[1].pair_ready[0]));
+    UNTIL(engine_is_paired(fx.proxy.engines[1], fx.proxy.engines[0]));
     give_up_soon();
     bta_links_close(fx.p.links);
     fx.p.links = NULL;
     UNTIL(fx.d.peers_down == 1);
-    ck_assert(!atomic_load(&fx.proxy.engines[1].pair_ready[0]));
-    ck_assert(!atomic_load(&fx.proxy.engines[0].is_linked));
+    ck_assert(!engine_is_paired(fx.proxy.engines[1], fx.proxy.engines[0]));
+    ck_assert(!atomic_load(&fx.proxy.engines[0]->is_linked));
 }
 END_TEST
 
@@ -996,12 +996,12 @@ START_TEST(does_not_say_peer_down_for_a_link_that_comes_back)
         }
     }
     agent_link_end(link, "the test cuts it");
-    UNTIL(fx.p.syncs == 2 && atomic_load(&fx.proxy.engines[0].is_linked));
+    UNTIL(fx.p.syncs == 2 && atomic_load(&fx.proxy.engines[0]->is_linked));
     /* Nor is it introduced anew: D knows it. */
     ck_assert_uint_eq(fx.d.peers_up, 1);
     ck_assert_uint_eq(fx.d.peers_down, 0);
     bta_links_peer_ready(fx.d.links, "p", 0, 0xaa, "tcp", 12);
-    UNTIL(atomic_load(&fx.proxy.engines[1].pair_ready[0]));
+    UNTIL(engine_is_paired(fx.proxy.engines[1], fx.proxy.engines[0]));
 }
 END_TEST
 
@@ -1057,7 +1057,7 @@ START_TEST(keeps_the_reason_why_an_engine_has_no_sources)
     ck_assert_str_eq(peer->reason, "tp differs");
     ck_assert_uint_eq(peer->sources, 0);
     ck_assert_uint_eq(fx.d.cards, 0);
-    ck_assert(!atomic_load(&fx.proxy.engines[1].pair_ready[0]));
+    ck_assert(!engine_is_paired(fx.proxy.engines[1], fx.proxy.engines[0]));
 }
 END_TEST
 
@@ -1068,7 +1068,7 @@ START_TEST(tells_the_worker_that_its_decode_is_dead)
     open_proxy(NULL);
     fd = raw_link('d', 0xdd);
     begin();
-    handoffs_decode(fx.proxy.handoffs, ID, &fx.proxy.engines[1]);
+    handoffs_decode(fx.proxy.handoffs, ID, fx.proxy.engines[1]);
     give_up_soon();
     close(fd);
     UNTIL(fx.proxy.news_count == 1);
@@ -1083,13 +1083,13 @@ START_TEST(tells_of_an_engine_whose_agent_is_dead_and_not_of_a_short_break)
     open_proxy(NULL);
     fd = raw_link('p', 1);
     close(fd);
-    UNTIL(!atomic_load(&fx.proxy.engines[0].is_linked));
+    UNTIL(!atomic_load(&fx.proxy.engines[0]->is_linked));
     fd = raw_link('p', 1);
-    UNTIL(atomic_load(&fx.proxy.engines[0].is_linked));
+    UNTIL(atomic_load(&fx.proxy.engines[0]->is_linked));
     ck_assert_ptr_null(fx.proxy.lost);
     give_up_soon();
     close(fd);
-    UNTIL(fx.proxy.lost == &fx.proxy.engines[0]);
+    UNTIL(fx.proxy.lost == fx.proxy.engines[0]);
 }
 END_TEST
 
@@ -1105,11 +1105,11 @@ START_TEST(frees_the_holds_of_a_prefill_that_restarted)
     UNTIL(is_held());
     give_up_soon();
     close(fd);
-    UNTIL(!atomic_load(&fx.proxy.engines[0].is_linked));
+    UNTIL(!atomic_load(&fx.proxy.engines[0]->is_linked));
     ck_assert(is_held());
     next = raw_link('p', 2);
     ck_assert(!is_held());
-    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0].boot), 0xe2);
+    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0]->boot), 0xe2);
     close(next);
 }
 END_TEST
@@ -1128,7 +1128,7 @@ START_TEST(refuses_a_second_engine_of_the_same_name_while_the_first_answers)
     raw_send(fd, line);
     raw_expect(fd, "duplicate_engine", got, sizeof(got));
     ck_assert_uint_eq(fx.p.downs, 0);
-    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0].boot), 0xeaa);
+    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0]->boot), 0xeaa);
     close(fd);
 }
 END_TEST
@@ -1140,7 +1140,7 @@ START_TEST(replaces_an_engine_that_no_longer_answers)
     open_proxy(NULL);
     old = raw_link('p', 1);
     fresh = raw_link('p', 2);
-    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0].boot), 0xe2);
+    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0]->boot), 0xe2);
     close(old);
     close(fresh);
 }
@@ -1168,13 +1168,13 @@ START_TEST(makes_one_engine_of_ranks_that_a_scheduler_names)
         raw_send(fds[i], line);
         raw_expect(fds[i], "welcome", got, sizeof(got));
     }
-    ck_assert(!atomic_load(&fx.proxy.engines[0].is_linked));
+    ck_assert(!atomic_load(&fx.proxy.engines[0]->is_linked));
     fds[2] = raw_upgrade();
     raw_send(fds[2], SCHEDULER);
     raw_expect(fds[2], "welcome", got, sizeof(got));
-    ck_assert(atomic_load(&fx.proxy.engines[0].is_linked));
-    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0].boot), 0xee);
-    ck_assert_uint_eq(agents_ranks(fx.proxy.agents, &fx.proxy.engines[0]), 2);
+    ck_assert(atomic_load(&fx.proxy.engines[0]->is_linked));
+    ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0]->boot), 0xee);
+    ck_assert_uint_eq(agents_ranks(fx.proxy.agents, fx.proxy.engines[0]), 2);
     for (unsigned i = 0; i < 3; i++) {
         close(fds[i]);
     }
@@ -1196,7 +1196,7 @@ START_TEST(cuts_an_agent_that_does_not_read)
         agent_link_send(link, bt_str_span(line, BT_MIB - 1));
     }
     ck_assert_ptr_nonnull(link->broken);
-    UNTIL(!atomic_load(&fx.proxy.engines[0].is_linked));
+    UNTIL(!atomic_load(&fx.proxy.engines[0]->is_linked));
     close(fd);
     free(line);
 }

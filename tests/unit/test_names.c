@@ -2,6 +2,7 @@
  * proxy/names: engines whose names have no address yet, with a resolver that
  * the test plays.
  */
+#include "proxy/fleet/fleet.h"
 #include "proxy/fleet/names.h"
 #include "tests/support/config_pair.h"
 #include "tests/support/harness.h"
@@ -52,7 +53,7 @@ void freeaddrinfo(struct addrinfo *info)
 
 static struct config config;
 static struct config_pair pair;
-static struct registry *registry;
+static struct fleet *fleet;
 static struct bt_loop *loop;
 static struct names *names;
 
@@ -65,23 +66,26 @@ static void open_names(int says)
     atomic_store(&code, says);
     atomic_store(&asked, 0); /* the tests may share one process */
     config_pair_set(&pair, &config, CONNECTOR_NIXL, URLS);
-    ck_assert_int_eq(registry_open(&config, &registry), BT_OK);
+    ck_assert_int_eq(fleet_open(&config, &fleet), BT_OK);
     ck_assert_int_eq(bt_loop_open(&loop), BT_OK);
-    ck_assert_int_eq(names_open(loop, registry, &names), BT_OK);
+    ck_assert_int_eq(names_open(loop, &names), BT_OK);
+    ck_assert_int_eq(names_add(names, fleet->slots[0]), BT_OK);
+    ck_assert_int_eq(names_add(names, fleet->slots[1]), BT_OK);
+    names_await(names);
 }
 
 static void teardown(void)
 {
     names_close(&names);
     bt_loop_close(&loop);
-    registry_close(&registry);
+    fleet_close(&fleet);
 }
 
 START_TEST(a_name_that_resolves_at_the_start_is_known_then)
 {
     open_names(0);
-    ck_assert(engine_is_usable(&registry->engines[0]));
-    ck_assert_uint_eq(engine_addrs(&registry->engines[0])->count, 2);
+    ck_assert(engine_is_usable(fleet->slots[0]));
+    ck_assert_uint_eq(engine_addrs(fleet->slots[0])->count, 2);
     ck_assert_uint_eq(atomic_load(&asked), 1);
 }
 END_TEST
@@ -89,8 +93,8 @@ END_TEST
 START_TEST(a_name_without_an_address_keeps_its_engine_unusable_and_no_other)
 {
     open_names(EAI_NONAME);
-    ck_assert(!engine_is_usable(&registry->engines[0]));
-    ck_assert(engine_is_usable(&registry->engines[1]));
+    ck_assert(!engine_is_usable(fleet->slots[0]));
+    ck_assert(engine_is_usable(fleet->slots[1]));
 }
 END_TEST
 
@@ -98,9 +102,9 @@ START_TEST(a_name_is_asked_for_again_until_it_resolves)
 {
     open_names(EAI_AGAIN);
     atomic_store(&code, 0);
-    pair_until(loop, engine_is_usable(&registry->engines[0]));
+    pair_until(loop, engine_is_usable(fleet->slots[0]));
     ck_assert_uint_eq(atomic_load(&asked), 2);
-    ck_assert_uint_eq(engine_addrs(&registry->engines[0])->count, 2);
+    ck_assert_uint_eq(engine_addrs(fleet->slots[0])->count, 2);
 }
 END_TEST
 

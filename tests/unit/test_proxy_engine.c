@@ -1,7 +1,8 @@
 /*
- * proxy/engine: the registry, health, and the names that an engine may use.
+ * proxy/engine, proxy/fleet: pools, health, and the names that an engine may
+ * use.
  */
-#include "proxy/fleet/engine.h"
+#include "proxy/fleet/fleet.h"
 #include "tests/support/config_pair.h"
 #include "tests/support/harness.h"
 
@@ -15,7 +16,7 @@ static char *ports[] = {port_text};
 static char *globs[] = {glob_text};
 static struct config_pair pair;
 static struct config config;
-static struct registry *registry;
+static struct fleet *fleet;
 
 static void setup(void)
 {
@@ -24,29 +25,34 @@ static void setup(void)
 
     config = (struct config){0};
     config_pair_set(&pair, &config, CONNECTOR_NIXL, URLS);
-    registry = NULL;
+    fleet = NULL;
 }
 
 static void teardown(void)
 {
-    registry_close(&registry);
+    fleet_close(&fleet);
+}
+
+static struct engine *engine_of(enum engine_role role)
+{
+    return pool_side(&fleet->pools[0], role)->engines[0];
 }
 
 static struct engine *open_prefill(void)
 {
-    ck_assert_int_eq(registry_open(&config, &registry), BT_OK);
-    return registry->pools[0].prefill[0];
+    ck_assert_int_eq(fleet_open(&config, &fleet), BT_OK);
+    return engine_of(ENGINE_PREFILL);
 }
 
 START_TEST(every_engine_stands_in_its_pool)
 {
     const struct engine *const prefill = open_prefill();
 
-    ck_assert_uint_eq(registry->engine_count, 2);
-    ck_assert_uint_eq(registry->pools[0].decode_count, 1);
+    ck_assert_uint_eq(fleet->engine_count, 2);
+    ck_assert_uint_eq(pool_side(&fleet->pools[0], ENGINE_DECODE)->count, 1);
     ck_assert_int_eq(prefill->role, ENGINE_PREFILL);
-    ck_assert_int_eq(registry->pools[0].decode[0]->role, ENGINE_DECODE);
-    ck_assert_ptr_nonnull(registry->pools[0].decode[0]->pair_ready);
+    ck_assert_int_eq(engine_of(ENGINE_DECODE)->role, ENGINE_DECODE);
+    ck_assert_uint_ne(engine_of(ENGINE_DECODE)->id, prefill->id);
     ck_assert_str_eq(prefill->url.normal, "http://127.0.0.1:8100");
 }
 END_TEST
@@ -56,8 +62,8 @@ START_TEST(a_bad_url_is_an_error)
     static char bad[] = "ftp://x";
 
     pair.engines[1].url = bad;
-    ck_assert_int_lt(registry_open(&config, &registry), BT_OK);
-    ck_assert_ptr_null(registry);
+    ck_assert_int_lt(fleet_open(&config, &fleet), BT_OK);
+    ck_assert_ptr_null(fleet);
 }
 END_TEST
 
@@ -67,10 +73,10 @@ START_TEST(a_failed_engine_is_usable_again_after_a_good_word)
     const char *why = NULL;
 
     ck_assert(engine_is_usable(engine));
-    ck_assert(registry_is_ready(registry, &why));
+    ck_assert(fleet_is_ready(fleet, &why));
     engine_mark_failed(engine, 7, "refused");
     ck_assert(!engine_is_usable(engine));
-    ck_assert(!registry_is_ready(registry, &why));
+    ck_assert(!fleet_is_ready(fleet, &why));
     ck_assert_str_eq(why, "no prefill engine is usable");
     engine_mark_failed(engine, 9, "refused");
     ck_assert_uint_eq(atomic_load(&engine->failed_at_ms), 7);
@@ -127,15 +133,15 @@ END_TEST
 START_TEST(a_stand_in_is_another_usable_engine_or_decode_where_that_is_allowed)
 {
     const struct engine *const prefill = open_prefill();
-    struct engine *const decode = registry->pools[0].decode[0];
+    struct engine *const decode = engine_of(ENGINE_DECODE);
 
-    ck_assert(!engine_has_stand_in(prefill));
-    ck_assert(!engine_has_stand_in(decode));
+    ck_assert(!fleet_has_stand_in(prefill));
+    ck_assert(!fleet_has_stand_in(decode));
     pair.pool.handoff.on_failure = ON_FAILURE_LOCAL;
-    ck_assert(engine_has_stand_in(prefill));
-    ck_assert(!engine_has_stand_in(decode));
+    ck_assert(fleet_has_stand_in(prefill));
+    ck_assert(!fleet_has_stand_in(decode));
     engine_mark_failed(decode, 7, "refused");
-    ck_assert(!engine_has_stand_in(prefill));
+    ck_assert(!fleet_has_stand_in(prefill));
 }
 END_TEST
 
@@ -155,18 +161,18 @@ START_TEST(a_pool_is_found_by_name_and_glob)
 {
     pair.pool.models = (struct bt_conf_strings){globs, 1};
     (void)open_prefill();
-    ck_assert_ptr_nonnull(registry_pool(registry, BT_STR("llama-70b")));
-    ck_assert_ptr_null(registry_pool(registry, BT_STR("other")));
-    ck_assert_ptr_null(registry_pool(registry, BT_STR("llama-70b\0other")));
-    ck_assert_ptr_null(registry_pool(registry, BT_STR("")));
+    ck_assert_ptr_nonnull(fleet_pool(fleet, BT_STR("llama-70b")));
+    ck_assert_ptr_null(fleet_pool(fleet, BT_STR("other")));
+    ck_assert_ptr_null(fleet_pool(fleet, BT_STR("llama-70b\0other")));
+    ck_assert_ptr_null(fleet_pool(fleet, BT_STR("")));
 }
 END_TEST
 
 START_TEST(without_names_a_pool_serves_every_model)
 {
     (void)open_prefill();
-    ck_assert_ptr_nonnull(registry_pool(registry, BT_STR("anything")));
-    ck_assert_ptr_nonnull(registry_pool(registry, BT_STR("")));
+    ck_assert_ptr_nonnull(fleet_pool(fleet, BT_STR("anything")));
+    ck_assert_ptr_nonnull(fleet_pool(fleet, BT_STR("")));
 }
 END_TEST
 

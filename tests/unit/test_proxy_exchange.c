@@ -24,6 +24,8 @@ static struct {
     unsigned begun, prefilled, decoded, released, cancelled, first_tokens;
     enum release_reason reason;
     const struct engine *decode;
+    struct orders_swept swept;
+    uint64_t sweeps;
 } told;
 
 struct control_order *orders_begin(struct orders *orders,
@@ -101,6 +103,12 @@ void orders_tell_room(struct orders *orders)
     (void)orders;
 }
 
+void orders_swept(struct orders *orders, const struct orders_swept *swept)
+{
+    (void)orders;
+    told.swept = *swept;
+}
+
 /* --- one worker over two P and two D --- */
 
 static char urls[2 * PER_SIDE][32];
@@ -142,7 +150,7 @@ static void setup(void)
         .retry = {.attempts = 2, .budget_percent = 20},
     };
     program = (struct program){.config = &config, .access_fd = -1, .boot = 7};
-    ck_assert_int_eq(registry_open(&config, &program.registry), BT_OK);
+    ck_assert_int_eq(fleet_open(&config, &program.fleet), BT_OK);
     metrics = stats_open();
     ck_assert_ptr_nonnull(metrics);
     ck_assert_int_eq(worker_open(&program, 0, NULL, 0, metrics, &worker),
@@ -157,7 +165,7 @@ static void teardown(void)
         worker_close(&worker);
     }
     bt_metrics_close(&metrics);
-    registry_close(&program.registry);
+    fleet_close(&program.fleet);
     fake_sink_fini(&fake);
     fake_legs_reset();
     ck_assert_uint_eq(atomic_load(&program.body_bytes), 0);
@@ -169,17 +177,23 @@ static void again(void)
     setup();
 }
 
+static struct engine *engine_at(enum engine_role role, size_t i)
+{
+    return pool_side(&program.fleet->pools[0], role)->engines[i];
+}
+
 static void use_baton(void)
 {
-    struct registry *const registry = program.registry;
+    struct fleet *const fleet = program.fleet;
 
     pool_conf.connector = CONNECTOR_BATON;
-    for (size_t i = 0; i < registry->engine_count; i++) {
-        atomic_store(&registry->engines[i].is_linked, true);
+    for (size_t i = 0; i < fleet->engine_count; i++) {
+        atomic_store(&fleet->slots[i]->is_linked, true);
     }
     for (size_t d = 0; d < PER_SIDE; d++) {
         for (size_t p = 0; p < PER_SIDE; p++) {
-            atomic_store(&registry->pools[0].decode[d]->pair_ready[p], true);
+            engine_set_paired(engine_at(ENGINE_DECODE, d),
+                              engine_at(ENGINE_PREFILL, p), true);
         }
     }
 }
@@ -194,13 +208,6 @@ static void reset_sink(void)
 {
     fake_sink_fini(&fake);
     fake_sink_init(&fake);
-}
-
-static struct engine *engine_at(enum engine_role role, size_t i)
-{
-    const struct pool *const pool = &program.registry->pools[0];
-
-    return role == ENGINE_PREFILL ? pool->prefill[i] : pool->decode[i];
 }
 
 /* From now on, but for those that have a call. */
@@ -439,7 +446,7 @@ static void reach(enum place state)
     case AT_WAIT:
         for (int i = 0; i < PER_SIDE; i++) {
             prefill_confs[i].max_in_flight = 1;
-            atomic_store(&program.registry->engines[i].in_flight, 1);
+            atomic_store(&program.fleet->slots[i]->in_flight, 1);
         }
         start();
         return;
@@ -496,9 +503,8 @@ static void check_over(void)
     ck_assert_uint_eq(worker->local.unsent_count, 0);
     ck_assert_uint_eq(worker->local.admission.count, 0);
     ck_assert_uint_eq(atomic_load(&program.body_bytes), 0);
-    for (size_t i = 0; i < program.registry->engine_count; i++) {
-        ck_assert_uint_eq(atomic_load(&program.registry->engines[i].releases),
-                          0);
+    for (size_t i = 0; i < program.fleet->engine_count; i++) {
+        ck_assert_uint_eq(atomic_load(&program.fleet->slots[i]->releases), 0);
     }
 }
 
@@ -716,8 +722,8 @@ static void do_fill(struct leg *leg)
 static void do_free(struct leg *leg)
 {
     (void)leg;
-    for (size_t i = 0; i < program.registry->engine_count; i++) {
-        atomic_store(&program.registry->engines[i].in_flight, 0);
+    for (size_t i = 0; i < program.fleet->engine_count; i++) {
+        atomic_store(&program.fleet->slots[i]->in_flight, 0);
     }
     admission_look(&worker->local.admission);
 }
@@ -854,8 +860,8 @@ static void walk_begin(void)
     bt_loop_turn(worker->local.loop, 0);
     fake_legs_reset();
     reset_sink();
-    for (size_t i = 0; i < program.registry->engine_count; i++) {
-        atomic_store(&program.registry->engines[i].in_flight, 0);
+    for (size_t i = 0; i < program.fleet->engine_count; i++) {
+        atomic_store(&program.fleet->slots[i]->in_flight, 0);
     }
     for (size_t i = 0; i < PER_SIDE; i++) {
         prefill_confs[i].max_in_flight = 0;
@@ -1151,7 +1157,7 @@ START_TEST(a_prefill_leg_leaves_an_engine_that_is_lost)
 
     start();
     first = x->prefill.engine;
-    lose_engine(program.registry->pools[0].decode[0]);
+    lose_engine(engine_at(ENGINE_DECODE, 0));
     ck_assert_uint_eq(fake_legs()->opened[LEG_PREFILL], 1);
     lose_engine(first);
     ck_assert_int_eq(place_of(x), AT_PREFILL);
@@ -1182,11 +1188,84 @@ START_TEST(a_stream_stays_with_an_engine_that_is_lost)
 }
 END_TEST
 
+/* What the worker says of it: 0 unknown, 1 known, 2 used too. */
+static int swept(const struct engine *engine)
+{
+    struct control_news *const news = calloc(1, sizeof(*news));
+
+    ck_assert_ptr_nonnull(news);
+    news->kind = NEWS_SWEEP;
+    news->engine = engine;
+    news->sweep = ++told.sweeps;
+    bt_mailbox_post(worker->local.mailbox, &news->mail);
+    bt_loop_turn(worker->local.loop, 0);
+    ck_assert_uint_eq(told.swept.number, told.sweeps);
+    return (told.swept.is_known ? 1 : 0) + (told.swept.is_used ? 1 : 0);
+}
+
+START_TEST(an_engine_is_used_until_its_part_is_done_and_known_until_the_end)
+{
+    const struct engine *prefill;
+    const struct engine *decode;
+
+    start();
+    prefill = x->attempt.prefill;
+    decode = x->attempt.decode;
+    for (unsigned i = 0; i < program.fleet->engine_count; i++) {
+        const struct engine *const engine = program.fleet->slots[i];
+
+        ck_assert_int_eq(swept(engine),
+                         engine == prefill || engine == decode ? 2 : 0);
+    }
+    answer_prefill(PARAMS); /* D reads P's blocks now */
+    ck_assert_int_eq(swept(prefill), 2);
+    ck_assert_int_eq(swept(decode), 2);
+    on_sent(&x->decode);
+    on_head(&x->decode, 200, "text/event-stream");
+    on_body(&x->decode, "data: {\"t\":1}\n\n");
+    ck_assert_int_eq(swept(prefill), 1);
+    ck_assert_int_eq(swept(decode), 2);
+    on_body(&x->decode, "data: [DONE]\n\n");
+    on_end(&x->decode);
+    ck_assert_int_eq(swept(prefill), 0);
+    ck_assert_int_eq(swept(decode), 0);
+}
+END_TEST
+
+START_TEST(an_engine_that_failed_a_request_is_used_by_it_no_more)
+{
+    const struct engine *first;
+
+    start();
+    first = x->attempt.prefill;
+    on_sent(&x->prefill);
+    on_failed(&x->prefill, false, false);
+    ck_assert_ptr_ne(x->attempt.prefill, first);
+    ck_assert_int_eq(swept(first), 0);
+}
+END_TEST
+
+START_TEST(a_stream_ends_with_an_error_when_its_engine_is_cut)
+{
+    struct control_news *const news = calloc(1, sizeof(*news));
+
+    ck_assert_ptr_nonnull(news);
+    reach_stream();
+    news->kind = NEWS_ENGINE_CUT;
+    news->engine = x->attempt.decode;
+    bt_mailbox_post(worker->local.mailbox, &news->mail);
+    bt_loop_turn(worker->local.loop, 0);
+    ck_assert(has(bt_buf_str(&fake.body), "\"error\""));
+    ck_assert_uint_eq(fake.cuts, 1);
+    ck_assert_uint_eq(worker->local.exchange_count, 0);
+}
+END_TEST
+
 START_TEST(a_leg_stays_with_a_lost_engine_when_no_other_is_usable)
 {
     start();
     for (size_t i = 0; i < PER_SIDE; i++) {
-        engine_mark_failed(program.registry->pools[0].prefill[i], 1, "lost");
+        engine_mark_failed(engine_at(ENGINE_PREFILL, i), 1, "lost");
     }
     lose_engine(x->prefill.engine);
     ck_assert_int_eq(place_of(x), AT_PREFILL);
@@ -1446,9 +1525,9 @@ START_TEST(a_retry_takes_the_next_engine_and_no_turn)
     const uint64_t turn = worker->local.pools[0].prefill_turn;
 
     start();
-    ck_assert_uint_eq(x->attempt.prefill->id, turn % PER_SIDE);
+    ck_assert_uint_eq(x->attempt.prefill->slot, turn % PER_SIDE);
     on_failed(&x->prefill, false, false);
-    ck_assert_uint_eq(x->attempt.prefill->id, (turn + 1) % PER_SIDE);
+    ck_assert_uint_eq(x->attempt.prefill->slot, (turn + 1) % PER_SIDE);
     ck_assert_uint_eq(worker->local.pools[0].prefill_turn, turn + 1);
 }
 END_TEST
@@ -1640,12 +1719,12 @@ END_TEST
 START_TEST(one_engine_on_both_sides_serves_alone)
 {
     for (size_t i = 0; i < PER_SIDE; i++) {
-        engine_at(ENGINE_PREFILL, i)->twin = engine_at(ENGINE_DECODE, i);
-        engine_at(ENGINE_DECODE, i)->twin = engine_at(ENGINE_PREFILL, i);
+        engine_at(ENGINE_PREFILL, i)->place =
+            engine_at(ENGINE_DECODE, i)->place;
     }
     start();
     ck_assert_int_eq(place_of(x), AT_PREFILL);
-    ck_assert_ptr_ne(x->attempt.prefill->twin, x->attempt.decode);
+    ck_assert_uint_ne(x->attempt.prefill->place, x->attempt.decode->place);
     on_failed(&x->prefill, false, false); /* the other one is all there is */
     ck_assert_int_eq(place_of(x), AT_DECODE);
     ck_assert_int_eq(x->attempt.reason, ROUTE_REASON_SAME_ENGINE);
@@ -1733,8 +1812,7 @@ END_TEST
 /* P 0 and D 0 are one engine, and D 1 is down: P 0 hands over to nobody. */
 static void share_first(void)
 {
-    engine_at(ENGINE_PREFILL, 0)->twin = engine_at(ENGINE_DECODE, 0);
-    engine_at(ENGINE_DECODE, 0)->twin = engine_at(ENGINE_PREFILL, 0);
+    engine_at(ENGINE_PREFILL, 0)->place = engine_at(ENGINE_DECODE, 0)->place;
     atomic_store(&engine_at(ENGINE_DECODE, 1)->failed_at_ms, 1);
 }
 
@@ -1984,7 +2062,7 @@ END_TEST
 
 START_TEST(a_refused_key_of_ours_is_not_the_clients_fault)
 {
-    struct engine *const engine = program.registry->pools[0].prefill[0];
+    struct engine *const engine = engine_at(ENGINE_PREFILL, 0);
     struct bt_str was;
 
     pool_conf.prefill.engines.count = PER_SIDE;
@@ -1994,8 +2072,8 @@ START_TEST(a_refused_key_of_ours_is_not_the_clients_fault)
     on_head(&x->prefill, 401, "a/b");
     ck_assert_uint_eq(fake.code, 502);
     ck_assert_ptr_nonnull(engine);
-    program.registry->pools[0].prefill[0]->key = was;
-    program.registry->pools[0].prefill[1]->key = was;
+    engine_at(ENGINE_PREFILL, 0)->key = was;
+    engine_at(ENGINE_PREFILL, 1)->key = was;
 }
 END_TEST
 
@@ -2159,9 +2237,9 @@ START_TEST(a_failed_pull_is_made_anew_by_the_same_engines_when_no_other_is_left)
 {
     use_baton();
     start();
-    for (unsigned i = 0; i < program.registry->engine_count; i++) {
-        if (i != x->attempt.prefill->id && i != x->attempt.decode->id) {
-            atomic_store(&program.registry->engines[i].is_linked, false);
+    for (unsigned i = 0; i < program.fleet->engine_count; i++) {
+        if (i != x->attempt.prefill->slot && i != x->attempt.decode->slot) {
+            atomic_store(&program.fleet->slots[i]->is_linked, false);
         }
     }
     answer_baton();
@@ -2200,7 +2278,7 @@ START_TEST(a_waiting_request_starts_when_there_is_room)
 {
     reach(AT_WAIT);
     ck_assert_int_eq(place_of(x), AT_WAIT);
-    atomic_store(&program.registry->engines[0].in_flight, 0);
+    atomic_store(&program.fleet->slots[0]->in_flight, 0);
     admission_look(&worker->local.admission);
     ck_assert_int_eq(place_of(x), AT_PREFILL);
     ck_assert_uint_eq(worker->local.admission.count, 0);
@@ -2213,7 +2291,7 @@ START_TEST(a_newcomer_does_not_go_ahead_of_one_that_waits)
     struct fake_sink other;
 
     reach(AT_WAIT);
-    atomic_store(&program.registry->engines[0].in_flight, 0);
+    atomic_store(&program.fleet->slots[0]->in_flight, 0);
     first = start_another(&other);
     ck_assert_int_eq(place_of(x), AT_WAIT);
     admission_look(&worker->local.admission);
@@ -2626,6 +2704,9 @@ HARNESS_MAIN_WITH(
     a_prefill_leg_leaves_an_engine_that_is_lost,
     a_decode_leg_without_a_byte_leaves_an_engine_that_is_lost,
     a_stream_stays_with_an_engine_that_is_lost,
+    an_engine_is_used_until_its_part_is_done_and_known_until_the_end,
+    an_engine_that_failed_a_request_is_used_by_it_no_more,
+    a_stream_ends_with_an_error_when_its_engine_is_cut,
     a_leg_stays_with_a_lost_engine_when_no_other_is_usable,
     without_attempts_nothing_is_tried_again, an_empty_budget_stops_retries,
     a_stale_connection_is_a_resend_outside_the_budget,

@@ -8,11 +8,11 @@
 
 static struct engine_conf confs[2 * ENGINES];
 static struct engine engines[2 * ENGINES];
-static atomic_bool pairs[ENGINES][2 * ENGINES];
 static struct engine *prefills[ENGINES];
 static struct engine *decodes[ENGINES];
 static struct pool_conf pool_conf;
 static struct pool pool;
+static struct side *sides[ENGINE_ROLES];
 static struct route_ask ask;
 static struct route_choice choice;
 
@@ -20,30 +20,36 @@ static void setup(void)
 {
     pool_conf = (struct pool_conf){.connector = CONNECTOR_NIXL};
     pool.conf = &pool_conf;
-    pool.prefill = prefills;
-    pool.decode = decodes;
-    pool.prefill_count = ENGINES;
-    pool.decode_count = ENGINES;
     memset(engines, 0, sizeof(engines));
-    memset(pairs, 0, sizeof(pairs));
+    for (int role = 0; role < ENGINE_ROLES; role++) {
+        sides[role] =
+            calloc(1, sizeof(struct side) + ENGINES * sizeof(struct engine *));
+        ck_assert_ptr_nonnull(sides[role]);
+        sides[role]->count = ENGINES;
+        atomic_store(&pool.sides[role], sides[role]);
+    }
     for (unsigned i = 0; i < 2 * ENGINES; i++) {
         struct engine *const engine = &engines[i];
 
         confs[i] = (struct engine_conf){.weight = 1};
         engine->id = i;
+        engine->slot = i;
+        engine->place = 1 + i;
         engine->conf = &confs[i];
         engine->pool = &pool;
         engine->role = i < ENGINES ? ENGINE_PREFILL : ENGINE_DECODE;
         atomic_store(&engine->blocks_free, UINT64_MAX);
-        if (i < ENGINES) {
-            prefills[i] = engine;
-        } else {
-            engine->pair_ready = pairs[i - ENGINES];
-            decodes[i - ENGINES] = engine;
-        }
+        (i < ENGINES ? prefills : decodes)[i % ENGINES] = engine;
+        sides[engine->role]->engines[i % ENGINES] = engine;
     }
     ask = (struct route_ask){.pool = &pool, .wants_prefill = true};
     choice = (struct route_choice){0};
+}
+
+static void teardown(void)
+{
+    free(sides[ENGINE_PREFILL]);
+    free(sides[ENGINE_DECODE]);
 }
 
 static void use_baton(void)
@@ -54,7 +60,7 @@ static void use_baton(void)
     }
     for (size_t d = 0; d < ENGINES; d++) {
         for (size_t p = 0; p < ENGINES; p++) {
-            atomic_store(&pairs[d][p], true);
+            engine_set_paired(decodes[d], prefills[p], true);
         }
     }
 }
@@ -96,12 +102,11 @@ END_TEST
 
 START_TEST(no_engine_hands_over_to_itself)
 {
-    pool.prefill_count = 1;
-    prefills[0]->twin = decodes[0];
-    decodes[0]->twin = prefills[0];
+    sides[ENGINE_PREFILL]->count = 1;
+    prefills[0]->place = decodes[0]->place;
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
     ck_assert_ptr_eq(choice.decode, decodes[1]);
-    pool.decode_count = 1;
+    sides[ENGINE_DECODE]->count = 1;
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_SAME_ENGINE);
     ask.wants_prefill = false;
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
@@ -111,9 +116,8 @@ END_TEST
 
 START_TEST(a_prefill_engine_is_chosen_that_has_another_decode)
 {
-    pool.decode_count = 1;
-    prefills[0]->twin = decodes[0];
-    decodes[0]->twin = prefills[0];
+    sides[ENGINE_DECODE]->count = 1;
+    prefills[0]->place = decodes[0]->place;
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
     ck_assert_ptr_eq(choice.prefill, prefills[1]);
     ck_assert_ptr_eq(choice.decode, decodes[0]);
@@ -156,7 +160,7 @@ END_TEST
 
 START_TEST(failed_and_avoided_engines_are_passed_over)
 {
-    const struct engine *const avoid[] = {prefills[1], decodes[0]};
+    const uint64_t avoid[] = {prefills[1]->place, decodes[0]->place};
 
     break_engine(prefills[0], 5);
     ask.avoid = avoid;
@@ -211,11 +215,25 @@ START_TEST(an_engine_whose_name_has_no_address_is_never_tried)
 }
 END_TEST
 
+START_TEST(an_engine_that_drains_gets_nothing_new)
+{
+    atomic_store(&prefills[0]->state, ENGINE_DRAINING);
+    atomic_store(&prefills[1]->state, ENGINE_LEAVING);
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
+    ck_assert_ptr_eq(choice.prefill, prefills[2]);
+    atomic_store(&prefills[2]->state, ENGINE_DRAINED);
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_PREFILL);
+    break_engine(prefills[2], 1); /* nor as the last resort */
+    ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_PREFILL);
+}
+END_TEST
+
 START_TEST(with_all_avoided_none_is_found)
 {
-    const struct engine *const avoid_p[] = {prefills[0], prefills[1],
-                                            prefills[2]};
-    const struct engine *const avoid_d[] = {decodes[0], decodes[1], decodes[2]};
+    const uint64_t avoid_p[] = {prefills[0]->place, prefills[1]->place,
+                                prefills[2]->place};
+    const uint64_t avoid_d[] = {decodes[0]->place, decodes[1]->place,
+                                decodes[2]->place};
 
     ask.avoid_count = 3;
     ask.avoid = avoid_p;
@@ -242,7 +260,7 @@ END_TEST
 START_TEST(baton_holds_at_most_half_of_the_blocks)
 {
     use_baton();
-    pool.prefill_count = 1;
+    sides[ENGINE_PREFILL]->count = 1;
     atomic_store(&engines[0].blocks_total, 100);
     atomic_store(&engines[0].block_tokens, 16);
     atomic_store(&engines[0].held_tokens, 700);
@@ -259,7 +277,7 @@ END_TEST
 START_TEST(baton_waits_for_free_blocks_at_decode)
 {
     use_baton();
-    pool.decode_count = 1;
+    sides[ENGINE_DECODE]->count = 1;
     atomic_store(&decodes[0]->block_tokens, 16);
     atomic_store(&decodes[0]->blocks_free, 10);
     atomic_store(&decodes[0]->in_flight, 1);
@@ -275,13 +293,13 @@ START_TEST(baton_routes_introduced_pairs_only)
     use_baton();
     for (size_t d = 0; d < ENGINES; d++) {
         for (size_t p = 0; p < ENGINES; p++) {
-            atomic_store(&pairs[d][p], d == 2 && p == 1);
+            engine_set_paired(decodes[d], prefills[p], d == 2 && p == 1);
         }
     }
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
     ck_assert_ptr_eq(choice.prefill, prefills[1]);
     ck_assert_ptr_eq(choice.decode, decodes[2]);
-    atomic_store(&pairs[2][1], false);
+    engine_set_paired(decodes[2], prefills[1], false);
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_PAIR);
 }
 END_TEST
@@ -289,7 +307,7 @@ END_TEST
 START_TEST(a_given_prefill_engine_leaves_decode_to_choose)
 {
     use_baton();
-    atomic_store(&pairs[0][2], false);
+    engine_set_paired(decodes[0], prefills[2], false);
     ask.prefill = prefills[2];
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
     ck_assert_ptr_null(choice.prefill);
@@ -298,7 +316,7 @@ START_TEST(a_given_prefill_engine_leaves_decode_to_choose)
 END_TEST
 
 HARNESS_MAIN_WITH(
-    "route", setup, NULL, round_robin_takes_turns,
+    "route", setup, teardown, round_robin_takes_turns,
     sides_in_step_still_meet_in_all_pairs, no_engine_hands_over_to_itself,
     a_prefill_engine_is_chosen_that_has_another_decode,
     turns_are_in_proportion_to_weights, without_prefill_only_decode_is_chosen,
@@ -306,7 +324,8 @@ HARNESS_MAIN_WITH(
     with_none_usable_the_one_that_failed_first_is_tried,
     a_good_prefill_goes_with_the_decode_that_failed_first,
     an_engine_whose_name_has_no_address_is_never_tried,
-    with_all_avoided_none_is_found, a_full_engine_makes_the_request_wait,
+    an_engine_that_drains_gets_nothing_new, with_all_avoided_none_is_found,
+    a_full_engine_makes_the_request_wait,
     baton_holds_at_most_half_of_the_blocks,
     baton_waits_for_free_blocks_at_decode, baton_routes_introduced_pairs_only,
     a_given_prefill_engine_leaves_decode_to_choose)
