@@ -14,23 +14,9 @@
 #ifndef PROXY_AGENTS_AGENTS_H
 #define PROXY_AGENTS_AGENTS_H
 
-#include "common/metrics.h"
-#include "proxy/agents/handoffs.h"
+#include "proxy/agents/agents_options.h"
 
 struct agents;
-
-struct agents_options {
-    struct bt_loop *loop;
-    const struct config *config;
-    uint64_t boot; /* of the proxy */
-    struct bt_metrics *stats;
-    /* Before an agent's bytes are read: what workers posted comes first. */
-    void (*on_reading)(void *owner);
-    void (*on_room)(void *owner); /* an engine has more to offer */
-    /* An agent of this engine is dead. */
-    void (*on_lost)(void *owner, const struct engine *engine);
-    void *owner;
-};
 
 /*
  * Reads the key file and opens the listener where one is configured. Errors

@@ -11,8 +11,8 @@
 #include "common/http/http_conn.h"
 #include "common/io/stream.h"
 #include "common/proof.h"
-#include "proxy/agents/agents.h"
 #include "proxy/agents/agents_message.h"
+#include "proxy/agents/agents_options.h"
 #include "proxy/base/control_listener.h"
 #include "proxy/metrics/control_stats.h"
 
