@@ -333,6 +333,16 @@ void handoffs_first_token(struct handoffs *handoffs, struct handoff_id id,
     }
 }
 
+/* Its P left: whatever it held is gone. */
+static void end_orphan(struct handoffs *handoffs, struct handoff *handoff)
+{
+    handoff->released = handoff->held;
+    if (handoff->release_us == 0) {
+        release(handoffs, handoff, RELEASE_CANCELLED);
+    }
+    (void)settle(handoffs, handoff);
+}
+
 static void forget_engine(struct handoff *handoff, const struct engine *engine)
 {
     if (handoff->prefill == engine) {
@@ -352,11 +362,7 @@ void handoffs_forget_engine(struct handoffs *handoffs,
         struct handoff *const next = TAILQ_NEXT(handoff, by_age);
 
         if (handoff->prefill == engine) {
-            handoff->released = handoff->held;
-            if (handoff->release_us == 0) {
-                release(handoffs, handoff, RELEASE_CANCELLED);
-            }
-            (void)settle(handoffs, handoff);
+            end_orphan(handoffs, handoff);
         } else {
             forget_engine(handoff, engine);
         }

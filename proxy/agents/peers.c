@@ -486,10 +486,13 @@ bool peers_report(struct agent_link *decode,
 
 void peers_forget_group(struct agent_group *group)
 {
-    struct peer *peer;
+    struct peer *peer = TAILQ_FIRST(&group->as_prefill);
 
-    while ((peer = TAILQ_FIRST(&group->as_prefill)) != NULL) {
+    while (peer != NULL) {
+        struct peer *const next = TAILQ_NEXT(peer, by_prefill);
+
         peer_remove(peer);
+        peer = next;
     }
 }
 

@@ -21,12 +21,11 @@ BT_MUST_CHECK enum bt_status bootstraps_open(struct bt_loop *loop,
                                              struct bootstraps **bootstraps_p);
 void bootstraps_close(struct bootstraps **bootstraps);
 /* Asks for its id, now and again. No-op for engines that have none. */
-BT_MUST_CHECK enum bt_status bootstraps_add(struct bootstraps *bootstraps,
+BT_MUST_CHECK enum bt_status bootstraps_add(struct bootstraps *all,
                                             struct engine *engine);
-void bootstraps_remove(struct bootstraps *bootstraps,
-                       const struct engine *engine);
+void bootstraps_remove(struct bootstraps *all, const struct engine *engine);
 /* Waits, half a second at most, for first answers. Before the loop runs. */
-void bootstraps_await(struct bootstraps *bootstraps);
+void bootstraps_await(struct bootstraps *all);
 
 /* The id in an answer, as JSON text; why_p tells what is wrong with it. */
 BT_MUST_CHECK bool bootstrap_read(struct bt_str answer, struct bt_str *id_p,

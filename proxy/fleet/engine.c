@@ -65,17 +65,25 @@ enum bt_status engine_open(const struct config *config, const struct pool *pool,
     return BT_OK;
 }
 
+static void free_names(struct engine *engine)
+{
+    struct engine_name *name = SLIST_FIRST(&engine->names);
+
+    while (name != NULL) {
+        struct engine_name *const next = SLIST_NEXT(name, entry);
+
+        free(name);
+        name = next;
+    }
+}
+
 void engine_close(struct engine **engine)
 {
     struct engine *const dead = *engine;
-    struct engine_name *name;
 
     *engine = NULL;
     if (dead != NULL) {
-        while ((name = SLIST_FIRST(&dead->names)) != NULL) {
-            SLIST_REMOVE_HEAD(&dead->names, entry);
-            free(name);
-        }
+        free_names(dead);
         bt_key_free(&dead->key);
         config_engine_free(dead->own_conf);
         free(dead);

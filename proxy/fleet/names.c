@@ -194,13 +194,14 @@ enum bt_status names_open(struct bt_loop *loop, struct names **names_p)
 void names_close(struct names **names_p)
 {
     struct names *const names = *names_p;
+    struct name *name = names == NULL ? NULL : TAILQ_FIRST(&names->items);
 
     *names_p = NULL;
-    if (names == NULL) {
-        return;
-    }
-    while (!TAILQ_EMPTY(&names->items)) {
-        name_close(TAILQ_FIRST(&names->items));
+    while (name != NULL) {
+        struct name *const next = TAILQ_NEXT(name, entry);
+
+        name_close(name);
+        name = next;
     }
     free(names);
 }

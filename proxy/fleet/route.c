@@ -202,12 +202,15 @@ static size_t first_of(const struct search *search)
     const bool is_decode = search->role == ENGINE_DECODE;
     const uint64_t turn =
         is_decode ? search->ask->decode_turn : search->ask->prefill_turn;
-    uint64_t cycle = 0;
+    uint64_t cycle = 0; /* 0 where there is nobody */
     uint64_t point;
     size_t i = 0;
 
     for (size_t k = 0; k < search->side->count; k++) {
         cycle += (uint64_t)search->side->engines[k]->conf->weight;
+    }
+    if (cycle == 0) {
+        return 0;
     }
     point = (is_decode ? turn + turn / cycle : turn) % cycle;
     if (cycle <= search->side->count) {
@@ -227,7 +230,7 @@ static size_t first_of(const struct search *search)
  */
 static struct engine *find(const struct search *search, bool *full_p)
 {
-    const size_t first = search->side->count == 0 ? 0 : first_of(search);
+    const size_t first = first_of(search);
     bool is_full = false;
 
     for (size_t i = 0; i < search->side->count; i++) {

@@ -527,6 +527,7 @@ static void begin_round(struct desk *desk)
         bt_loop_defer(desk->front->local->loop, &desk->look);
         return;
     }
+    desk->ask_count = 0;
     for (size_t i = 0; i < fleet->pool_count; i++) {
         const struct pool *const pool = &fleet->pools[i];
 

@@ -236,22 +236,33 @@ static void on_due(struct bt_timer *timer)
     }
 }
 
-/* What follows is done later: an agent's link may be in the middle of a line.
- */
-void roster_swept(struct roster *roster, const struct orders_swept *swept)
+static struct departure *departure_swept(const struct roster *roster,
+                                         uint64_t number)
 {
     struct departure *departure;
 
     TAILQ_FOREACH (departure, &roster->departures, entry) {
-        if (departure->number == swept->number && departure->awaited > 0) {
-            departure->is_used = departure->is_used || swept->is_used;
-            departure->is_known = departure->is_known || swept->is_known;
-            departure->awaited--;
-            if (departure->awaited == 0) {
-                bt_timer_set(&departure->timer, 0);
-            }
-            return;
+        if (departure->number == number && departure->awaited > 0) {
+            break;
         }
+    }
+    return departure;
+}
+
+/* What follows is done later: an agent's link may be in the middle of a line.
+ */
+void roster_swept(struct roster *roster, const struct orders_swept *swept)
+{
+    struct departure *const departure = departure_swept(roster, swept->number);
+
+    if (departure == NULL) {
+        return;
+    }
+    departure->is_used = departure->is_used || swept->is_used;
+    departure->is_known = departure->is_known || swept->is_known;
+    departure->awaited--;
+    if (departure->awaited == 0) {
+        bt_timer_set(&departure->timer, 0);
     }
 }
 
@@ -440,13 +451,15 @@ enum bt_status roster_open(const struct roster_options *options,
 void roster_close(struct roster **roster)
 {
     struct roster *const dead = *roster;
+    struct departure *departure =
+        dead == NULL ? NULL : TAILQ_FIRST(&dead->departures);
 
     *roster = NULL;
-    if (dead == NULL) {
-        return;
-    }
-    while (!TAILQ_EMPTY(&dead->departures)) {
-        departure_close(TAILQ_FIRST(&dead->departures));
+    while (departure != NULL) {
+        struct departure *const next = TAILQ_NEXT(departure, entry);
+
+        departure_close(departure);
+        departure = next;
     }
     free(dead);
 }
