@@ -1,11 +1,13 @@
 /*
  * Limits of the link between agents and proxies (agent/LINK.md): what one side
- * may send is what the other takes. The one header that both include.
+ * may send is what the other takes.
  */
 #ifndef AGENT_LINK_LIMITS_H
 #define AGENT_LINK_LIMITS_H
 
 #include "common/base/base.h"
+
+#define LINK_VERSION 1u
 
 /* What one side may offer in `features`, and both then do. */
 #define LINK_FEATURE_WANT "want" /* cards are asked for by peer_want */

@@ -379,7 +379,7 @@ void agents_close(struct agents **agents_p)
     }
     while ((link = TAILQ_FIRST(&agents->links)) != NULL) {
         if (link->state == AGENT_LINK_UP) {
-            agent_link_send(link, BT_STR("{\"t\":\"drain\"}"));
+            agent_link_say(link, LINK_TYPE_DRAIN);
         }
         agent_link_end(link, "the proxy ends");
     }

@@ -7,11 +7,11 @@
 #define PROXY_AGENTS_AGENTS_CORE_H
 
 #include "agent/link/limits.h"
+#include "agent/link/link_message.h"
 #include "common/base/buf.h"
 #include "common/http/http_conn.h"
 #include "common/io/stream.h"
 #include "common/proof.h"
-#include "proxy/agents/agents_message.h"
 #include "proxy/agents/agents_options.h"
 #include "proxy/base/control_listener.h"
 #include "proxy/metrics/control_stats.h"
@@ -180,9 +180,11 @@ void agent_link_init(struct agent_link *link, struct agents *agents);
 void agent_link_start(struct agent_link *link, struct bt_stream *stream,
                       struct bt_str rest);
 /* Sends a line; '\n' is added. Never calls back. */
-void agent_link_send(struct agent_link *link, struct bt_str line);
-void agent_link_printf(struct agent_link *link, const char *format, ...)
-    BT_PRINTF(2, 3);
+void agent_link_send(struct agent_link *link, const struct bt_buf *line);
+/* Ends a line, sends and frees it. */
+void agent_link_end_line(struct agent_link *link, struct bt_buf *line);
+/* A line of nothing but its type. */
+void agent_link_say(struct agent_link *link, enum link_type type);
 void agent_link_order(struct agent_link *link, enum handoff_order order,
                       struct handoff_id id, enum release_reason reason);
 /* Tells the agent what is wrong and waits for its close. */
@@ -198,7 +200,7 @@ bool agent_link_is_rank(const struct agent_link *link); /* no scheduler */
 /* False with *code_p and *why_p (static) when it is refused. */
 BT_MUST_CHECK bool agent_hello_read(const struct agent_link *link,
                                     struct bt_str line,
-                                    const struct agent_message *message,
+                                    const struct link_message *message,
                                     struct agent_hello *hello,
                                     const char **code_p, const char **why_p);
 void agent_hello_fini(struct agent_hello *hello);

@@ -6,8 +6,6 @@
 
 #include <stdlib.h>
 
-#define VERSION 1
-
 static const struct {
     const char *text;
     enum agent_role role;
@@ -29,19 +27,19 @@ const char *agent_role_text(enum agent_role role)
 }
 
 static bool proof_is_good(const struct agent_link *link,
-                          const struct agent_message *message)
+                          const struct link_message *message)
 {
-    const struct bt_str proof = agent_message_text(message, AGENT_MEMBER_PROOF);
+    const struct bt_str proof = link_message_text(message, LINK_MEMBER_PROOF);
     const struct bt_str key = link->agents->key;
 
     return key.len == 0 ||
            bt_proof_is_good(key, &link->nonces, BT_PROOF_AGENT, proof);
 }
 
-static bool read_role(const struct agent_message *message,
+static bool read_role(const struct link_message *message,
                       struct agent_hello *hello)
 {
-    const struct bt_str role = agent_message_text(message, AGENT_MEMBER_ROLE);
+    const struct bt_str role = link_message_text(message, LINK_MEMBER_ROLE);
 
     for (size_t i = 0; i < BT_ARRAY_LEN(ROLES); i++) {
         if (bt_str_eq(role, bt_str_of(ROLES[i].text))) {
@@ -52,11 +50,11 @@ static bool read_role(const struct agent_message *message,
     return false;
 }
 
-static bool read_boots(const struct agent_message *message,
+static bool read_boots(const struct link_message *message,
                        struct agent_hello *hello)
 {
     const struct bt_json_value *const boots =
-        &message->members[AGENT_MEMBER_BOOTS];
+        &message->members[LINK_MEMBER_BOOTS];
     struct bt_json_iter it;
     struct bt_json_value item;
 
@@ -77,11 +75,11 @@ static bool read_boots(const struct agent_message *message,
 }
 
 /* Names that we do not know are another version's. */
-static bool read_features(const struct agent_message *message,
+static bool read_features(const struct link_message *message,
                           struct agent_hello *hello)
 {
     const struct bt_json_value *const features =
-        &message->members[AGENT_MEMBER_FEATURES];
+        &message->members[LINK_MEMBER_FEATURES];
     struct bt_json_iter it;
     struct bt_json_value item;
 
@@ -97,11 +95,10 @@ static bool read_features(const struct agent_message *message,
     return bt_json_iter_end(&it) == BT_OK;
 }
 
-static bool read_url(const struct agent_message *message,
+static bool read_url(const struct link_message *message,
                      struct agent_hello *hello, const char **why_p)
 {
-    char *const text =
-        agent_message_dup(message, AGENT_MEMBER_URL, LINK_URL_MAX);
+    char *const text = link_message_dup(message, LINK_MEMBER_URL, LINK_URL_MAX);
     struct bt_url url;
 
     if (text == NULL) {
@@ -129,18 +126,18 @@ static bool is_printable(const char *text)
     return true;
 }
 
-static bool read_texts(const struct agent_message *message,
+static bool read_texts(const struct link_message *message,
                        struct agent_hello *hello, const char **why_p)
 {
     hello->engine =
-        agent_message_dup(message, AGENT_MEMBER_ENGINE, LINK_ENGINE_MAX);
+        link_message_dup(message, LINK_MEMBER_ENGINE, LINK_ENGINE_MAX);
     if (hello->engine == NULL || hello->engine[0] == '\0' ||
         !is_printable(hello->engine)) {
         *why_p = "hello's engine is not 1 to 255 printable characters";
         return false;
     }
-    hello->fingerprint = agent_message_dup(message, AGENT_MEMBER_FINGERPRINT,
-                                           LINK_FINGERPRINT_MAX);
+    hello->fingerprint = link_message_dup(message, LINK_MEMBER_FINGERPRINT,
+                                          LINK_FINGERPRINT_MAX);
     if (hello->fingerprint == NULL) {
         *why_p = "hello's fingerprint is no string of at most 4096 bytes";
         return false;
@@ -148,40 +145,40 @@ static bool read_texts(const struct agent_message *message,
     return read_url(message, hello, why_p);
 }
 
-static bool read_numbers(const struct agent_message *message,
+static bool read_numbers(const struct link_message *message,
                          struct agent_hello *hello, const char **why_p)
 {
-    hello->rank = agent_message_u32(message, AGENT_MEMBER_RANK, UINT32_MAX);
-    hello->world = agent_message_u32(message, AGENT_MEMBER_WORLD, 0);
-    hello->tp = agent_message_u32(message, AGENT_MEMBER_TP, 1);
-    hello->pp = agent_message_u32(message, AGENT_MEMBER_PP, 1);
-    hello->dp = agent_message_u32(message, AGENT_MEMBER_DP, 0);
-    hello->blocks = agent_message_u64(message, AGENT_MEMBER_BLOCKS, 0);
+    hello->rank = link_message_u32(message, LINK_MEMBER_RANK, UINT32_MAX);
+    hello->world = link_message_u32(message, LINK_MEMBER_WORLD, 0);
+    hello->tp = link_message_u32(message, LINK_MEMBER_TP, 1);
+    hello->pp = link_message_u32(message, LINK_MEMBER_PP, 1);
+    hello->dp = link_message_u32(message, LINK_MEMBER_DP, 0);
+    hello->blocks = link_message_u64(message, LINK_MEMBER_BLOCKS, 0);
     hello->block_tokens =
-        agent_message_u64(message, AGENT_MEMBER_BLOCK_TOKENS, 0);
+        link_message_u64(message, LINK_MEMBER_BLOCK_TOKENS, 0);
     if (hello->world == 0 || hello->world > HANDOFF_RANKS_MAX ||
         hello->rank >= hello->world) {
         *why_p = "hello's rank and world are not 0 <= rank < world <= 64";
         return false;
     }
-    if (!agent_message_hex(message, AGENT_MEMBER_BOOT, &hello->boot) ||
+    if (!link_message_hex(message, LINK_MEMBER_BOOT, &hello->boot) ||
         hello->boot == 0) {
         *why_p = "hello's boot is no hex number above 0";
         return false;
     }
-    if (!agent_message_hex(message, AGENT_MEMBER_ENGINE_BOOT,
-                           &hello->engine_boot)) {
+    if (!link_message_hex(message, LINK_MEMBER_ENGINE_BOOT,
+                          &hello->engine_boot)) {
         *why_p = "hello's engine_boot is no hex number";
         return false;
     }
     return true;
 }
 
-static bool read_summary(const struct agent_message *message,
+static bool read_summary(const struct link_message *message,
                          struct agent_hello *hello)
 {
     const struct bt_json_value *const summary =
-        &message->members[AGENT_MEMBER_SUMMARY];
+        &message->members[LINK_MEMBER_SUMMARY];
 
     if (summary->type == BT_JSON_NONE) {
         hello->summary = bt_str_dup(BT_STR("{}"));
@@ -192,24 +189,24 @@ static bool read_summary(const struct agent_message *message,
     return hello->summary != NULL;
 }
 
-/* Everything that the agent said of itself, but for what was for us alone. */
+/* What an agent says to us alone. */
+static bool is_ours(enum link_member member)
+{
+    return member == LINK_MEMBER_TYPE || member == LINK_MEMBER_V ||
+           member == LINK_MEMBER_PROOF || member == LINK_MEMBER_FEATURES ||
+           member == LINK_MEMBER_BOOTS || member == LINK_MEMBER_SUMMARY;
+}
+
+/* Everything that the agent said of itself to others too. */
 static bool copy_peer(struct bt_str line, struct agent_hello *hello)
 {
-    static const char *const OURS[] = {"t",        "v",     "proof",
-                                       "features", "boots", "summary"};
     struct bt_json_iter it;
     struct bt_json_member member;
 
     bt_buf_init(&hello->peer);
     bt_json_iter_object(&it, line);
     while (bt_json_next_member(&it, &member)) {
-        bool is_ours = false;
-
-        for (size_t i = 0; i < BT_ARRAY_LEN(OURS); i++) {
-            is_ours =
-                is_ours || bt_json_name_is(member.name, bt_str_of(OURS[i]));
-        }
-        if (!is_ours) {
+        if (!is_ours(link_member_of(member.name))) {
             bt_buf_append_char(&hello->peer, hello->peer.len == 0 ? '{' : ',');
             bt_buf_append(
                 &hello->peer,
@@ -221,13 +218,13 @@ static bool copy_peer(struct bt_str line, struct agent_hello *hello)
 }
 
 bool agent_hello_read(const struct agent_link *link, struct bt_str line,
-                      const struct agent_message *message,
+                      const struct link_message *message,
                       struct agent_hello *hello, const char **code_p,
                       const char **why_p)
 {
     *code_p = "version";
     *why_p = "this proxy speaks version 1 of the link";
-    if (agent_message_u64(message, AGENT_MEMBER_V, 0) != VERSION) {
+    if (link_message_u64(message, LINK_MEMBER_V, 0) != LINK_VERSION) {
         return false;
     }
     *code_p = "proof";
@@ -258,7 +255,7 @@ bool agent_hello_read(const struct agent_link *link, struct bt_str line,
     }
     *why_p = "hello has no card";
     if (hello->role != AGENT_ROLE_SCHEDULER &&
-        message->members[AGENT_MEMBER_CARD].type != BT_JSON_OBJECT) {
+        message->members[LINK_MEMBER_CARD].type != BT_JSON_OBJECT) {
         return false;
     }
     *code_p = "other";

@@ -10,11 +10,9 @@
 #include "proxy/agents/agents_core.h"
 #include "proxy/agents/peers.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
 #define REFUSED_MS 1000u
-#define ID_FORMAT  "%016" PRIx64 "%016" PRIx64
 
 static uint64_t now_ms(const struct agent_link *link)
 {
@@ -129,6 +127,7 @@ void agent_link_refuse(struct agent_link *link, const char *code,
 {
     struct bt_metrics *const stats = link->agents->options.stats;
     const bool is_duplicate = strncmp(code, "duplicate", 9) == 0;
+    struct bt_buf line;
 
     if (is_over(link)) {
         return;
@@ -141,8 +140,10 @@ void agent_link_refuse(struct agent_link *link, const char *code,
     bt_log_limited(strcmp(code, "duplicate_link") == 0 ? BT_LOG_DEBUG
                                                        : BT_LOG_WARN,
                    link->address, "agent refused (%s): %s", code, text);
-    agent_link_printf(link, "{\"t\":\"error\",\"code\":\"%s\",\"text\":\"%s\"}",
-                      code, text);
+    link_line_begin(&line, LINK_TYPE_ERROR);
+    link_line_text(&line, LINK_MEMBER_CODE, bt_str_of(code));
+    link_line_text(&line, LINK_MEMBER_TEXT, bt_str_of(text));
+    agent_link_end_line(link, &line);
     leave(link, text);
     link->state = AGENT_LINK_REFUSED;
     bt_stream_shut_write(link->stream);
@@ -160,87 +161,86 @@ static void link_break(struct agent_link *link, const char *why)
     }
 }
 
-void agent_link_send(struct agent_link *link, struct bt_str line)
+void agent_link_send(struct agent_link *link, const struct bt_buf *line)
 {
     struct iovec iov[2];
 
     if (is_over(link) || link->broken != NULL) {
         return;
     }
-    if (line.len >= LINK_LINE_MAX) {
+    if (line->failed) {
+        link_break(link, "out of memory");
+        return;
+    }
+    if (line->len >= LINK_LINE_MAX) {
         link_break(link, "a message is longer than 1 MiB");
         return;
     }
-    if (bt_stream_unsent(link->stream) + line.len >= LINK_QUEUE_MAX) {
+    if (bt_stream_unsent(link->stream) + line->len >= LINK_QUEUE_MAX) {
         link_break(link, "the agent does not read: 4 MiB are unsent");
         return;
     }
-    iov[0] = bt_str_iov(line);
+    iov[0] = bt_str_iov(bt_buf_str(line));
     iov[1] = bt_str_iov(BT_STR("\n"));
     (void)bt_stream_writev(link->stream, iov, 2);
 }
 
-void agent_link_printf(struct agent_link *link, const char *format, ...)
+void agent_link_end_line(struct agent_link *link, struct bt_buf *line)
+{
+    link_line_end(line);
+    agent_link_send(link, line);
+    bt_buf_fini(line);
+}
+
+void agent_link_say(struct agent_link *link, enum link_type type)
 {
     struct bt_buf line;
-    va_list args;
 
-    bt_buf_init(&line);
-    va_start(args, format);
-    bt_buf_vprintf(&line, format, args);
-    va_end(args);
-    if (line.failed) {
-        link_break(link, "out of memory");
-    } else {
-        agent_link_send(link, bt_buf_str(&line));
+    link_line_begin(&line, type);
+    agent_link_end_line(link, &line);
+}
+
+static void send_order(struct agent_link *link, enum link_type type,
+                       struct handoff_id id, enum release_reason reason)
+{
+    struct bt_buf line;
+
+    link_line_begin(&line, type);
+    link_line_id(&line, id.hi, id.lo);
+    if (type == LINK_TYPE_RELEASE) {
+        link_line_text(&line, LINK_MEMBER_REASON,
+                       bt_str_of(handoff_reason_word(reason)));
+    } else if (type == LINK_TYPE_RENEW) {
+        link_line_u64(&line, LINK_MEMBER_LEASE_MS,
+                      link->agents->options.config->agents.lease_ms);
     }
-    bt_buf_fini(&line);
+    agent_link_end_line(link, &line);
 }
 
 void agent_link_order(struct agent_link *link, enum handoff_order order,
                       struct handoff_id id, enum release_reason reason)
 {
-    switch (order) {
-    case HANDOFF_ORDER_RELEASE:
-        agent_link_printf(link,
-                          "{\"t\":\"release\",\"handoff\":\"" ID_FORMAT
-                          "\",\"reason\":\"%s\"}",
-                          id.hi, id.lo, handoff_reason_word(reason));
-        break;
-    case HANDOFF_ORDER_RENEW:
-        agent_link_printf(link,
-                          "{\"t\":\"renew\",\"handoff\":\"" ID_FORMAT
-                          "\",\"lease_ms\":%" PRIu64 "}",
-                          id.hi, id.lo,
-                          link->agents->options.config->agents.lease_ms);
-        break;
-    case HANDOFF_ORDER_CANCEL:
-        agent_link_printf(link,
-                          "{\"t\":\"cancel\",\"handoff\":\"" ID_FORMAT "\"}",
-                          id.hi, id.lo);
-        break;
-    }
+    static const enum link_type TYPES[] = {
+        [HANDOFF_ORDER_RELEASE] = LINK_TYPE_RELEASE,
+        [HANDOFF_ORDER_RENEW] = LINK_TYPE_RENEW,
+        [HANDOFF_ORDER_CANCEL] = LINK_TYPE_CANCEL,
+    };
+
+    send_order(link, TYPES[order], id, reason);
 }
 
 static void answer(struct agent_link *link, enum handoff_answer verdict,
                    struct handoff_id id, enum release_reason reason)
 {
-    switch (verdict) {
-    case HANDOFF_ANSWER_NONE:
-        break;
-    case HANDOFF_ANSWER_ACK:
-        agent_link_printf(link, "{\"t\":\"ack\",\"handoff\":\"" ID_FORMAT "\"}",
-                          id.hi, id.lo);
-        break;
-    case HANDOFF_ANSWER_RENEW:
-        agent_link_order(link, HANDOFF_ORDER_RENEW, id, reason);
-        break;
-    case HANDOFF_ANSWER_RELEASE:
-        agent_link_order(link, HANDOFF_ORDER_RELEASE, id, reason);
-        break;
-    case HANDOFF_ANSWER_CANCEL:
-        agent_link_order(link, HANDOFF_ORDER_CANCEL, id, reason);
-        break;
+    static const enum link_type TYPES[] = {
+        [HANDOFF_ANSWER_ACK] = LINK_TYPE_ACK,
+        [HANDOFF_ANSWER_RENEW] = LINK_TYPE_RENEW,
+        [HANDOFF_ANSWER_RELEASE] = LINK_TYPE_RELEASE,
+        [HANDOFF_ANSWER_CANCEL] = LINK_TYPE_CANCEL,
+    };
+
+    if (verdict != HANDOFF_ANSWER_NONE) {
+        send_order(link, TYPES[verdict], id, reason);
     }
 }
 
@@ -259,31 +259,33 @@ static struct handoff_place place_of(const struct agent_link *link)
 }
 
 static bool report_read(struct agent_link *link,
-                        const struct agent_message *message,
+                        const struct link_message *message,
                         struct handoff_report *report)
 {
-    if (!agent_message_id(message, &report->id)) {
+    if (!link_message_id(message, &report->id.hi, &report->id.lo)) {
         agent_link_refuse(link, "bad_message",
                           "handoff is no string of 32 hex digits");
         return false;
     }
-    report->slot = agent_message_u32(message, AGENT_MEMBER_SLOT, 0);
-    report->tokens = agent_message_u64(message, AGENT_MEMBER_TOKENS, 0);
+    report->slot = link_message_u32(message, LINK_MEMBER_SLOT, 0);
+    report->tokens = link_message_u64(message, LINK_MEMBER_TOKENS, 0);
     if (report->tokens > INT32_MAX) {
         report->tokens = INT32_MAX;
     }
-    report->bytes = agent_message_u64(message, AGENT_MEMBER_BYTES, 0);
-    report->blocks = agent_message_u32(message, AGENT_MEMBER_BLOCKS, 0);
-    report->runs = agent_message_u32(message, AGENT_MEMBER_RUNS, 0);
-    report->wait_us = agent_message_u32(message, AGENT_MEMBER_WAIT_US, 0);
-    report->read_us = agent_message_u32(message, AGENT_MEMBER_READ_US, 0);
-    report->proof_us = agent_message_u32(message, AGENT_MEMBER_PROOF_US, 0);
-    report->reason = agent_message_text(message, AGENT_MEMBER_REASON);
-    report->provider = agent_message_text(message, AGENT_MEMBER_PROVIDER);
+    report->bytes = link_message_u64(message, LINK_MEMBER_BYTES, 0);
+    report->blocks = link_message_u32(message, LINK_MEMBER_BLOCKS, 0);
+    report->runs = link_message_u32(message, LINK_MEMBER_RUNS, 0);
+    report->wait_us = link_message_u32(message, LINK_MEMBER_WAIT_US, 0);
+    report->read_us = link_message_u32(message, LINK_MEMBER_READ_US, 0);
+    report->proof_us = link_message_u32(message, LINK_MEMBER_PROOF_US, 0);
+    report->reason = link_message_text(message, LINK_MEMBER_REASON);
+    report->provider = link_message_text(message, LINK_MEMBER_PROVIDER);
     return true;
 }
 
-static void on_held(struct agent_link *link, const struct agent_message *m)
+/* One that must not live is released; a sync also renews one that may. */
+static void take_hold(struct agent_link *link, const struct link_message *m,
+                      bool is_sync)
 {
     const struct handoff_place place = place_of(link);
     enum release_reason reason = RELEASE_CANCELLED;
@@ -294,12 +296,17 @@ static void on_held(struct agent_link *link, const struct agent_message *m)
         return;
     }
     verdict = handoffs_held(link->agents->handoffs, &place, &report, &reason);
-    if (verdict == HANDOFF_ANSWER_RELEASE) {
+    if (is_sync || verdict == HANDOFF_ANSWER_RELEASE) {
         answer(link, verdict, report.id, reason);
     }
 }
 
-static void on_released(struct agent_link *link, const struct agent_message *m)
+static void on_held(struct agent_link *link, const struct link_message *m)
+{
+    take_hold(link, m, false);
+}
+
+static void on_released(struct agent_link *link, const struct link_message *m)
 {
     const struct handoff_place place = place_of(link);
     struct handoff_report report;
@@ -309,75 +316,51 @@ static void on_released(struct agent_link *link, const struct agent_message *m)
     }
 }
 
-static void on_pull(
-    struct agent_link *link, const struct agent_message *m,
-    enum handoff_answer (*take)(struct handoffs *handoffs,
-                                const struct handoff_place *from,
-                                const struct handoff_report *report))
+static enum handoff_answer take_pull(struct agent_link *link,
+                                     const struct handoff_report *report,
+                                     enum link_type state)
 {
     const struct handoff_place place = place_of(link);
+    struct handoffs *const handoffs = link->agents->handoffs;
+
+    if (state == LINK_TYPE_PULLING) {
+        return handoffs_pulling(handoffs, &place, report);
+    }
+    if (state == LINK_TYPE_PULLED) {
+        return handoffs_pulled(handoffs, &place, report);
+    }
+    return state == LINK_TYPE_PULL_FAILED
+               ? handoffs_pull_failed(handoffs, &place, report)
+               : HANDOFF_ANSWER_ACK;
+}
+
+static void on_pull(struct agent_link *link, const struct link_message *m)
+{
     struct handoff_report report;
 
     if (report_read(link, m, &report)) {
-        answer(link, take(link->agents->handoffs, &place, &report), report.id,
+        answer(link, take_pull(link, &report, m->type), report.id,
                RELEASE_CANCELLED);
     }
 }
 
-static void on_pulling(struct agent_link *link, const struct agent_message *m)
-{
-    on_pull(link, m, handoffs_pulling);
-}
-
-static void on_pulled(struct agent_link *link, const struct agent_message *m)
-{
-    on_pull(link, m, handoffs_pulled);
-}
-
-static void on_pull_failed(struct agent_link *link,
-                           const struct agent_message *m)
-{
-    on_pull(link, m, handoffs_pull_failed);
-}
-
 /* --- sync --- */
 
-/* A hold that lives is renewed, one that must not is released. */
-static void sync_hold(struct agent_link *link, const struct agent_message *m)
+static void sync_pull(struct agent_link *link, const struct link_message *m)
 {
-    const struct handoff_place place = place_of(link);
-    enum release_reason reason = RELEASE_CANCELLED;
-    enum handoff_answer verdict;
-    struct handoff_report report;
-
-    if (report_read(link, m, &report)) {
-        verdict =
-            handoffs_held(link->agents->handoffs, &place, &report, &reason);
-        answer(link, verdict, report.id, reason);
-    }
-}
-
-static void sync_pull(struct agent_link *link, const struct agent_message *m)
-{
-    const struct bt_str state = agent_message_text(m, AGENT_MEMBER_STATE);
-    const struct handoff_place place = place_of(link);
-    struct handoffs *const handoffs = link->agents->handoffs;
+    const enum link_type state =
+        link_type_of(link_message_text(m, LINK_MEMBER_STATE), LINK_AGENT);
     enum handoff_answer verdict = HANDOFF_ANSWER_ACK;
     struct handoff_report report;
 
     if (!report_read(link, m, &report)) {
         return;
     }
-    if (handoffs_find(handoffs, report.id) == NULL) {
+    if (handoffs_find(link->agents->handoffs, report.id) != NULL) {
+        verdict = take_pull(link, &report, state);
+    } else if (state == LINK_TYPE_PULLING) {
         /* Whatever it was for is over; a finished one cannot be cancelled. */
-        verdict = bt_str_eq(state, BT_STR("pulling")) ? HANDOFF_ANSWER_CANCEL
-                                                      : HANDOFF_ANSWER_ACK;
-    } else if (bt_str_eq(state, BT_STR("pulling"))) {
-        verdict = handoffs_pulling(handoffs, &place, &report);
-    } else if (bt_str_eq(state, BT_STR("pulled"))) {
-        verdict = handoffs_pulled(handoffs, &place, &report);
-    } else if (bt_str_eq(state, BT_STR("pull_failed"))) {
-        verdict = handoffs_pull_failed(handoffs, &place, &report);
+        verdict = HANDOFF_ANSWER_CANCEL;
     }
     answer(link, verdict == HANDOFF_ANSWER_NONE ? HANDOFF_ANSWER_ACK : verdict,
            report.id, RELEASE_CANCELLED);
@@ -385,16 +368,16 @@ static void sync_pull(struct agent_link *link, const struct agent_message *m)
 
 static void sync_record(struct agent_link *link, struct bt_str text)
 {
-    struct agent_message record;
+    struct link_message record;
     struct bt_str kind;
 
-    if (!agent_message_parse(text, &record)) {
+    if (!link_message_parse(text, LINK_AGENT, &record)) {
         agent_link_refuse(link, "bad_message", "a sync record is no object");
         return;
     }
-    kind = agent_message_text(&record, AGENT_MEMBER_KIND);
+    kind = link_message_text(&record, LINK_MEMBER_KIND);
     if (bt_str_eq(kind, BT_STR("hold"))) {
-        sync_hold(link, &record);
+        take_hold(link, &record, true);
     } else if (bt_str_eq(kind, BT_STR("pull"))) {
         sync_pull(link, &record);
     } else {
@@ -402,13 +385,13 @@ static void sync_record(struct agent_link *link, struct bt_str text)
     }
 }
 
-static void on_sync(struct agent_link *link, const struct agent_message *m)
+static void on_sync(struct agent_link *link, const struct link_message *m)
 {
     const struct handoff_place place = place_of(link);
     struct bt_json_iter it;
     struct bt_json_value record;
 
-    bt_json_iter_array(&it, m->members[AGENT_MEMBER_RECORDS].text);
+    bt_json_iter_array(&it, m->members[LINK_MEMBER_RECORDS].text);
     while (!is_over(link) && bt_json_next_element(&it, &record)) {
         sync_record(link, record.text);
     }
@@ -419,8 +402,7 @@ static void on_sync(struct agent_link *link, const struct agent_message *m)
         agent_link_refuse(link, "bad_message", "sync has no list of records");
         return;
     }
-    if (m->members[AGENT_MEMBER_LAST].type == BT_JSON_TRUE &&
-        link->is_syncing) {
+    if (m->members[LINK_MEMBER_LAST].type == BT_JSON_TRUE && link->is_syncing) {
         link->is_syncing = false;
         handoffs_sync_end(link->agents->handoffs, &place);
     }
@@ -428,91 +410,69 @@ static void on_sync(struct agent_link *link, const struct agent_message *m)
 
 /* --- other messages --- */
 
-static void on_peer_want(struct agent_link *link, const struct agent_message *m)
+static void on_peer_want(struct agent_link *link, const struct link_message *m)
 {
     if (!peers_want(link, m)) {
         agent_link_ignore(link);
     }
 }
 
-static void on_peer_ready(struct agent_link *link,
-                          const struct agent_message *m)
+static void on_peer_report(struct agent_link *link,
+                           const struct link_message *m)
 {
-    if (!peers_report(link, m, true)) {
+    if (!peers_report(link, m, m->type == LINK_TYPE_PEER_READY)) {
         agent_link_ignore(link);
     }
 }
 
-static void on_peer_failed(struct agent_link *link,
-                           const struct agent_message *m)
-{
-    if (!peers_report(link, m, false)) {
-        agent_link_ignore(link);
-    }
-}
-
-static void on_stats(struct agent_link *link, const struct agent_message *m)
+static void on_stats(struct agent_link *link, const struct link_message *m)
 {
     link->blocks_free =
-        agent_message_u64(m, AGENT_MEMBER_BLOCKS_FREE, UINT64_MAX);
+        link_message_u64(m, LINK_MEMBER_BLOCKS_FREE, UINT64_MAX);
     if (link->group != NULL && agent_link_is_rank(link)) {
         agent_group_occupancy(link->group);
     }
 }
 
-static void on_ping(struct agent_link *link, const struct agent_message *m)
+static void on_ping(struct agent_link *link, const struct link_message *m)
 {
     (void)m;
-    agent_link_send(link, BT_STR("{\"t\":\"pong\"}"));
-}
-
-static void on_nothing(struct agent_link *link, const struct agent_message *m)
-{
-    (void)link;
-    (void)m;
+    agent_link_say(link, LINK_TYPE_PONG);
 }
 
 /* The agent says goodbye: its process closes the agent now. */
-static void on_drain(struct agent_link *link, const struct agent_message *m)
+static void on_drain(struct agent_link *link, const struct link_message *m)
 {
     (void)m;
     link->is_draining = true;
     agent_link_end(link, "the agent said goodbye");
 }
 
-static const struct {
-    const char *type;
-    void (*on_message)(struct agent_link *link,
-                       const struct agent_message *message);
-} HANDLERS[] = {
-    {"pong", on_nothing},
-    {"ping", on_ping},
-    {"held", on_held},
-    {"released", on_released},
-    {"pulling", on_pulling},
-    {"pulled", on_pulled},
-    {"pull_failed", on_pull_failed},
-    {"sync", on_sync},
-    {"stats", on_stats},
-    {"peer_want", on_peer_want},
-    {"peer_ready", on_peer_ready},
-    {"peer_failed", on_peer_failed},
-    {"ack", on_nothing},
-    {"drain", on_drain},
+/* Of a link that is up. */
+static void (*const HANDLERS[LINK_TYPES])(struct agent_link *link,
+                                          const struct link_message *m) = {
+    [LINK_TYPE_PING] = on_ping,
+    [LINK_TYPE_HELD] = on_held,
+    [LINK_TYPE_RELEASED] = on_released,
+    [LINK_TYPE_PULLING] = on_pull,
+    [LINK_TYPE_PULLED] = on_pull,
+    [LINK_TYPE_PULL_FAILED] = on_pull,
+    [LINK_TYPE_SYNC] = on_sync,
+    [LINK_TYPE_STATS] = on_stats,
+    [LINK_TYPE_PEER_WANT] = on_peer_want,
+    [LINK_TYPE_PEER_READY] = on_peer_report,
+    [LINK_TYPE_PEER_FAILED] = on_peer_report,
+    [LINK_TYPE_DRAIN] = on_drain,
 };
 
 static void on_message(struct agent_link *link,
-                       const struct agent_message *message)
+                       const struct link_message *message)
 {
-    const struct bt_str type = agent_message_text(message, AGENT_MEMBER_TYPE);
-
-    for (size_t i = 0; i < BT_ARRAY_LEN(HANDLERS); i++) {
-        if (bt_str_eq(type, bt_str_of(HANDLERS[i].type))) {
-            HANDLERS[i].on_message(link, message);
-            return;
-        }
+    if (HANDLERS[message->type] != NULL) {
+        HANDLERS[message->type](link, message);
+    } else if (message->type != LINK_TYPE_PONG) {
+        agent_link_ignore(link);
     }
-    agent_link_ignore(link);
 }
 
 /* --- hello --- */
@@ -539,6 +499,25 @@ static struct agent_link *find_rival(const struct agent_link *link)
     return rival;
 }
 
+static void send_welcome(struct agent_link *link)
+{
+    const struct agents_options *const options = &link->agents->options;
+    struct bt_buf line;
+
+    link_line_begin(&line, LINK_TYPE_WELCOME);
+    link_line_u64(&line, LINK_MEMBER_V, LINK_VERSION);
+    link_line_hex(&line, LINK_MEMBER_BOOT, options->boot);
+    link_line_name(&line, LINK_MEMBER_FEATURES);
+    bt_buf_append(&line, link->hello.has_want
+                             ? BT_STR("[\"" LINK_FEATURE_WANT "\"]")
+                             : BT_STR("[]"));
+    link_line_u64(&line, LINK_MEMBER_LEASE_MS,
+                  options->config->agents.lease_ms);
+    link_line_u64(&line, LINK_MEMBER_PING_MS, options->config->agents.ping_ms);
+    link_line_u64(&line, LINK_MEMBER_DEAD_MS, options->config->agents.dead_ms);
+    agent_link_end_line(link, &line);
+}
+
 static void go_up(struct agent_link *link)
 {
     struct agents *const agents = link->agents;
@@ -558,27 +537,19 @@ static void go_up(struct agent_link *link)
         "rank %u of %u is linked (%s)%s", link->hello.rank, link->hello.world,
         link->address,
         link->group == NULL ? ", but no engine of that URL is configured" : "");
-    agent_link_printf(link,
-                      "{\"t\":\"welcome\",\"v\":1,\"boot\":\"%016" PRIx64
-                      "\",\"features\":[%s],\"lease_ms\":%" PRIu64
-                      ",\"ping_ms\":%" PRIu64 ",\"dead_ms\":%" PRIu64 "}",
-                      agents->options.boot,
-                      link->hello.has_want ? "\"" LINK_FEATURE_WANT "\"" : "",
-                      config->agents.lease_ms, config->agents.ping_ms,
-                      config->agents.dead_ms);
+    send_welcome(link);
     if (link->group != NULL) {
         agent_group_attach(link->group, link);
     }
 }
 
 static void on_hello(struct agent_link *link, struct bt_str line,
-                     const struct agent_message *message)
+                     const struct link_message *message)
 {
     const char *code = NULL, *why = NULL;
     struct agent_link *rival;
 
-    if (!bt_str_eq(agent_message_text(message, AGENT_MEMBER_TYPE),
-                   BT_STR("hello"))) {
+    if (message->type != LINK_TYPE_HELLO) {
         agent_link_refuse(link, "bad_hello", "the first line is no hello");
         return;
     }
@@ -594,7 +565,7 @@ static void on_hello(struct agent_link *link, struct bt_str line,
     }
     link->state = AGENT_LINK_RIVAL;
     link->rival_heard = rival->heard;
-    agent_link_send(rival, BT_STR("{\"t\":\"ping\"}"));
+    agent_link_say(rival, LINK_TYPE_PING);
     bt_timer_set(&link->timer, AGENT_RIVAL_MS);
 }
 
@@ -627,9 +598,9 @@ static void judge_rival(struct agent_link *link)
 
 static void on_line(struct agent_link *link, struct bt_str line)
 {
-    struct agent_message message;
+    struct link_message message;
 
-    if (!agent_message_parse(line, &message)) {
+    if (!link_message_parse(line, LINK_AGENT, &message)) {
         agent_link_refuse(link, "bad_message", "a line is no JSON object");
         return;
     }
@@ -744,7 +715,7 @@ static void check_alive(struct agent_link *link)
         agent_link_end(link, "the agent is silent");
         return;
     }
-    agent_link_send(link, BT_STR("{\"t\":\"ping\"}"));
+    agent_link_say(link, LINK_TYPE_PING);
     if (link->broken == NULL) {
         bt_timer_set(&link->timer, config->agents.ping_ms);
     }

@@ -4,7 +4,6 @@
 #include "proxy/agents/peers.h"
 
 #include "common/base/log.h"
-#include "common/json/json_write.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -182,24 +181,25 @@ static void send_up(const struct peer *peer)
     const struct agent_hello *const first = &group->ranks[0].link->hello;
     struct bt_buf line;
 
-    bt_buf_init(&line);
-    bt_buf_append(&line, BT_STR("{\"t\":\"peer_up\",\"engine\":"));
-    bt_buf_append_json(&line, bt_str_of(first->engine));
-    bt_buf_printf(&line,
-                  ",\"dp\":%u,\"boot\":\"%016" PRIx64
-                  "\",\"world\":%u,\"tp\":%u,\"pp\":%u,\"fingerprint\":",
-                  first->dp, group->boot, group->world, first->tp, first->pp);
-    bt_buf_append_json(&line, bt_str_of(first->fingerprint));
+    link_line_begin(&line, LINK_TYPE_PEER_UP);
+    link_line_text(&line, LINK_MEMBER_ENGINE, bt_str_of(first->engine));
+    link_line_u64(&line, LINK_MEMBER_DP, first->dp);
+    link_line_hex(&line, LINK_MEMBER_BOOT, group->boot);
+    link_line_u64(&line, LINK_MEMBER_WORLD, group->world);
+    link_line_u64(&line, LINK_MEMBER_TP, first->tp);
+    link_line_u64(&line, LINK_MEMBER_PP, first->pp);
+    link_line_text(&line, LINK_MEMBER_FINGERPRINT,
+                   bt_str_of(first->fingerprint));
+    link_line_name(&line, LINK_MEMBER_RANKS);
     for (unsigned i = 0; i < group->world; i++) {
-        bt_buf_printf(&line, "%s{\"boot\":\"%016" PRIx64 "\",\"summary\":%s}",
-                      i == 0 ? ",\"ranks\":[" : ",", group->ranks[i].boot,
-                      group->ranks[i].link->hello.summary);
+        bt_buf_append(&line, i == 0 ? BT_STR("[{") : BT_STR(",{"));
+        link_line_hex(&line, LINK_MEMBER_BOOT, group->ranks[i].boot);
+        link_line_name(&line, LINK_MEMBER_SUMMARY);
+        bt_buf_append(&line, bt_str_of(group->ranks[i].link->hello.summary));
+        bt_buf_append_char(&line, '}');
     }
-    bt_buf_append(&line, BT_STR("]}"));
-    if (!line.failed) {
-        agent_link_send(peer->decode, bt_buf_str(&line));
-    }
-    bt_buf_fini(&line);
+    bt_buf_append_char(&line, ']');
+    agent_link_end_line(peer->decode, &line);
 }
 
 /*
@@ -209,6 +209,7 @@ static void send_up(const struct peer *peer)
 static void send_next(struct peer *peer)
 {
     const struct agent_hello *const hello = &peer->decode->hello;
+    struct bt_buf line;
     unsigned rank;
 
     if (peer->is_up_unsent) {
@@ -222,10 +223,12 @@ static void send_next(struct peer *peer)
     }
     rank = (unsigned)__builtin_ctzll(peer->unsent);
     peer->unsent &= peer->unsent - 1;
-    agent_link_printf(
-        peer->decode, "{\"t\":\"%s\",\"peer\":%.*s}",
-        hello->has_want ? "card" : "peer_up",
-        BT_STR_ARG(bt_buf_str(&peer->prefill->ranks[rank].link->hello.peer)));
+    link_line_begin(&line,
+                    hello->has_want ? LINK_TYPE_CARD : LINK_TYPE_PEER_UP);
+    link_line_name(&line, LINK_MEMBER_PEER);
+    bt_buf_append(&line,
+                  bt_buf_str(&peer->prefill->ranks[rank].link->hello.peer));
+    agent_link_end_line(peer->decode, &line);
 }
 
 void peers_send(struct agent_link *link)
@@ -318,15 +321,11 @@ static void say_down(const struct peer *peer, const struct agent_rank *rank)
 {
     struct bt_buf line;
 
-    bt_buf_init(&line);
-    bt_buf_append(&line, BT_STR("{\"t\":\"peer_down\",\"engine\":"));
-    bt_buf_append_json(&line, bt_str_of(rank->engine));
-    bt_buf_printf(&line, ",\"rank\":%u,\"boot\":\"%016" PRIx64 "\"}",
-                  rank->rank, rank->boot);
-    if (!line.failed) {
-        agent_link_send(peer->decode, bt_buf_str(&line));
-    }
-    bt_buf_fini(&line);
+    link_line_begin(&line, LINK_TYPE_PEER_DOWN);
+    link_line_text(&line, LINK_MEMBER_ENGINE, bt_str_of(rank->engine));
+    link_line_u64(&line, LINK_MEMBER_RANK, rank->rank);
+    link_line_hex(&line, LINK_MEMBER_BOOT, rank->boot);
+    agent_link_end_line(peer->decode, &line);
 }
 
 void peers_rank_down(const struct agent_rank *rank)
@@ -351,16 +350,15 @@ void peers_rank_down(const struct agent_rank *rank)
 
 /* D's record of the engine that, or whose rank, has this name and boot. */
 static struct peer *find_peer(const struct agent_link *decode,
-                              const struct agent_message *message,
-                              uint32_t rank)
+                              const struct link_message *message, uint32_t rank)
 {
     char *const engine =
-        agent_message_dup(message, AGENT_MEMBER_ENGINE, LINK_ENGINE_MAX);
+        link_message_dup(message, LINK_MEMBER_ENGINE, LINK_ENGINE_MAX);
     struct peer *peer = NULL;
     uint64_t boot = 0;
 
     if (engine == NULL || (rank >= HANDOFF_RANKS_MAX && rank != WHOLE) ||
-        !agent_message_hex(message, AGENT_MEMBER_BOOT, &boot)) {
+        !link_message_hex(message, LINK_MEMBER_BOOT, &boot)) {
         free(engine);
         return NULL;
     }
@@ -379,14 +377,14 @@ static struct peer *find_peer(const struct agent_link *decode,
 }
 
 /* False: it is no list of ranks of that world. */
-static bool read_ranks(const struct agent_message *message, unsigned world,
+static bool read_ranks(const struct link_message *message, unsigned world,
                        uint64_t *ranks_p)
 {
     struct bt_json_iter it;
     struct bt_json_value item;
     uint64_t ranks = 0;
 
-    bt_json_iter_array(&it, message->members[AGENT_MEMBER_RANKS].text);
+    bt_json_iter_array(&it, message->members[LINK_MEMBER_RANKS].text);
     while (bt_json_next_element(&it, &item)) {
         uint64_t rank = 0;
 
@@ -400,7 +398,7 @@ static bool read_ranks(const struct agent_message *message, unsigned world,
     return bt_json_iter_end(&it) == BT_OK && ranks != 0;
 }
 
-bool peers_want(struct agent_link *decode, const struct agent_message *message)
+bool peers_want(struct agent_link *decode, const struct link_message *message)
 {
     struct peer *const peer = find_peer(decode, message, WHOLE);
     uint64_t ranks = 0;
@@ -419,14 +417,14 @@ bool peers_want(struct agent_link *decode, const struct agent_message *message)
     return true;
 }
 
-static void take_report(struct peer *peer, const struct agent_message *message,
+static void take_report(struct peer *peer, const struct link_message *message,
                         const char *rank, bool is_ready)
 {
-    peer->us = agent_message_u32(message, AGENT_MEMBER_US, 0);
+    peer->us = link_message_u32(message, LINK_MEMBER_US, 0);
     bt_str_copy(peer->provider, sizeof(peer->provider),
-                agent_message_text(message, AGENT_MEMBER_PROVIDER));
+                link_message_text(message, LINK_MEMBER_PROVIDER));
     bt_str_copy(peer->reason, sizeof(peer->reason),
-                agent_message_text(message, AGENT_MEMBER_REASON));
+                link_message_text(message, LINK_MEMBER_REASON));
     bt_log_limited(
         is_ready ? BT_LOG_DEBUG : BT_LOG_WARN, peer->decode->hello.url,
         "rank %u %s %s of %s%s%s", peer->decode->hello.rank,
@@ -436,7 +434,7 @@ static void take_report(struct peer *peer, const struct agent_message *message,
 
 /* The engine as a whole is none that D's rank could read from. */
 static bool take_refusal(struct agent_link *decode,
-                         const struct agent_message *message)
+                         const struct link_message *message)
 {
     struct peer *const peer = find_peer(decode, message, WHOLE);
 
@@ -452,11 +450,11 @@ static bool take_refusal(struct agent_link *decode,
     return true;
 }
 
-bool peers_report(struct agent_link *decode,
-                  const struct agent_message *message, bool is_ready)
+bool peers_report(struct agent_link *decode, const struct link_message *message,
+                  bool is_ready)
 {
     const uint32_t rank =
-        agent_message_u32(message, AGENT_MEMBER_RANK, UINT32_MAX);
+        link_message_u32(message, LINK_MEMBER_RANK, UINT32_MAX);
     struct peer *peer;
     uint64_t bit;
     char text[32];

@@ -32,10 +32,10 @@ void peers_unpair(struct agents *agents, const struct engine *prefill);
 /* A rank is dead: who reads from it is told. */
 void peers_rank_down(const struct agent_rank *rank);
 /* peer_want of a rank of D; false: of no engine that it was told of. */
-bool peers_want(struct agent_link *decode, const struct agent_message *message);
+bool peers_want(struct agent_link *decode, const struct link_message *message);
 /* peer_ready or peer_failed of a rank of D; false: no such pair. */
-bool peers_report(struct agent_link *decode,
-                  const struct agent_message *message, bool is_ready);
+bool peers_report(struct agent_link *decode, const struct link_message *message,
+                  bool is_ready);
 /* The link has room: sends it what waits. Never calls back. */
 void peers_send(struct agent_link *link);
 const char *peer_state_text(enum peer_state state);

@@ -102,7 +102,8 @@ static void on_sync(void *owner, struct bta_link *link, uint64_t proxy,
 {
     (void)owner;
     (void)proxy;
-    bta_link_sync_hold(link, (baton_id){1, 2}, 0, 1, 1, 1, lease_ms);
+    bta_link_sync_hold(link,
+                       &(struct bta_hold_report){{1, 2}, 0, 1, 1, 1, lease_ms});
 }
 
 static void on_down(void *owner, uint64_t proxy, uint64_t silent_us)

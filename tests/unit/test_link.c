@@ -98,10 +98,14 @@ static void on_sync(void *owner, struct bta_link *link, uint64_t proxy,
     agent->proxy = proxy;
     agent->last_lease_ms = lease_ms;
     if (agent->hold.lo != 0 && agent->owner == proxy) {
-        bta_link_sync_hold(link, agent->hold, 3, 64, 4, 4096, 30000);
+        const struct bta_hold_report hold = {agent->hold, 3,    64,
+                                             4,           4096, 30000};
+
+        bta_link_sync_hold(link, &hold);
     }
     if (agent->pull.lo != 0 && agent->owner == proxy) {
-        bta_link_sync_pull(link, agent->pull, "pulling", BATON_REASON_NONE);
+        bta_link_sync_pull(link, agent->pull, LINK_TYPE_PULLING,
+                           BATON_REASON_NONE);
     }
 }
 
@@ -391,6 +395,8 @@ static int raw_link(char engine, unsigned boot)
 /* --- handoffs of the tests --- */
 
 static const baton_id AGENT_ID = {0x11, 0x22};
+static const struct bta_hold_report HELD = {{0x11, 0x22}, 1,    64, 4,
+                                            4096,         30000};
 static const struct handoff_id ID = {0x11, 0x22};
 
 static void begin(void)
@@ -773,7 +779,7 @@ START_TEST(releases_a_hold_of_an_unknown_handoff)
     open_proxy(NULL);
     open_agent(&fx.p, 'p', NULL);
     UNTIL(fx.p.syncs == 1);
-    bta_links_held(fx.p.links, PROXY_BOOT, AGENT_ID, 1, 64, 4, 4096, 30000);
+    bta_links_held(fx.p.links, PROXY_BOOT, &HELD);
     UNTIL(fx.p.releases == 1);
     ck_assert_int_eq(fx.p.last_reason, BATON_REASON_CANCELLED);
     ck_assert_int_eq(stat_of(CONTROL_STAT_STRAY_HOLDS, NULL), 1);
@@ -787,10 +793,9 @@ START_TEST(drops_reports_to_a_proxy_that_is_not_linked)
     open_proxy(NULL);
     open_agent(&fx.p, 'p', NULL);
     UNTIL(fx.p.syncs == 1);
-    bta_links_held(fx.p.links, 99, AGENT_ID, 1, 64, 4, 4096, 30000);
+    bta_links_held(fx.p.links, 99, &HELD);
     bta_links_pulling(fx.p.links, 99, AGENT_ID);
-    bta_links_pulled(fx.p.links, &foreign);
-    bta_links_pull_failed(fx.p.links, &foreign);
+    bta_links_pull_over(fx.p.links, &foreign);
     bta_links_released(fx.p.links, PROXY_BOOT, AGENT_ID,
                        BATON_REASON_CANCELLED);
     ck_assert(!bta_links_has(fx.p.links, 99));
@@ -806,6 +811,7 @@ START_TEST(carries_one_handoff_from_held_to_released)
 {
     const struct bta_pull_report report = {.proxy = PROXY_BOOT,
                                            .handoff = AGENT_ID,
+                                           .is_pulled = true,
                                            .bytes = 4096,
                                            .runs = 2,
                                            .blocks = 4,
@@ -817,12 +823,12 @@ START_TEST(carries_one_handoff_from_held_to_released)
     open_agent(&fx.d, 'd', NULL);
     UNTIL(fx.p.syncs == 1 && fx.d.syncs == 1);
     begin();
-    bta_links_held(fx.p.links, PROXY_BOOT, AGENT_ID, 1, 64, 4, 4096, 30000);
+    bta_links_held(fx.p.links, PROXY_BOOT, &HELD);
     UNTIL(is_held());
     ck_assert_uint_eq(atomic_load(&fx.proxy.engines[0]->held_tokens), 64);
     handoffs_decode(fx.proxy.handoffs, ID, fx.proxy.engines[1]);
     bta_links_pulling(fx.d.links, PROXY_BOOT, AGENT_ID);
-    bta_links_pulled(fx.d.links, &report);
+    bta_links_pull_over(fx.d.links, &report);
     UNTIL(fx.p.releases == 1);
     ck_assert_int_eq(fx.p.last_reason, BATON_REASON_PULLED);
     ck_assert_uint_eq(fx.proxy.news_count, 1);
@@ -845,7 +851,7 @@ START_TEST(tells_why_a_pull_failed)
     UNTIL(fx.d.syncs == 1);
     begin();
     handoffs_decode(fx.proxy.handoffs, ID, fx.proxy.engines[1]);
-    bta_links_pull_failed(fx.d.links, &report);
+    bta_links_pull_over(fx.d.links, &report);
     UNTIL(fx.proxy.news_count == 1);
     ck_assert_int_eq(fx.proxy.news[0].kind, NEWS_PULL_FAILED);
     ck_assert_str_eq(fx.proxy.news[0].reason, "lost");
@@ -886,7 +892,7 @@ START_TEST(ends_a_hold_that_is_absent_from_the_sync)
     open_agent(&fx.p, 'p', NULL);
     UNTIL(fx.p.syncs == 1);
     begin();
-    bta_links_held(fx.p.links, PROXY_BOOT, AGENT_ID, 1, 64, 4, 4096, 30000);
+    bta_links_held(fx.p.links, PROXY_BOOT, &HELD);
     UNTIL(is_held());
     agent_link_end(TAILQ_FIRST(&fx.proxy.agents->links), "the test cuts it");
     UNTIL(fx.p.syncs == 2 && fx.proxy.news_count == 1);
@@ -904,7 +910,9 @@ static void on_big_sync(void *owner, struct bta_link *link, uint64_t proxy,
     agent->proxy = proxy;
     agent->last_lease_ms = lease_ms;
     for (uint64_t i = 1; i <= 2500; i++) {
-        bta_link_sync_hold(link, (baton_id){1, i}, (uint32_t)i, 16, 1, 10, 0);
+        const struct bta_hold_report hold = {{1, i}, (uint32_t)i, 16, 1, 10, 0};
+
+        bta_link_sync_hold(link, &hold);
     }
 }
 
@@ -1183,22 +1191,24 @@ END_TEST
 
 START_TEST(cuts_an_agent_that_does_not_read)
 {
-    char *const line = malloc(BT_MIB);
     struct agent_link *link;
+    struct bt_buf line;
     int fd;
 
-    ck_assert_ptr_nonnull(line);
-    memset(line, ' ', BT_MIB - 1);
+    bt_buf_init(&line);
+    ck_assert(bt_buf_reserve(&line, BT_MIB - 1));
+    memset(bt_buf_tail(&line), ' ', BT_MIB - 1);
+    bt_buf_commit(&line, BT_MIB - 1);
     open_proxy(NULL);
     fd = raw_link('p', 1);
     link = TAILQ_FIRST(&fx.proxy.agents->links);
     for (unsigned i = 0; i < 64 && link->broken == NULL; i++) {
-        agent_link_send(link, bt_str_span(line, BT_MIB - 1));
+        agent_link_send(link, &line);
     }
     ck_assert_ptr_nonnull(link->broken);
     UNTIL(!atomic_load(&fx.proxy.engines[0]->is_linked));
     close(fd);
-    free(line);
+    bt_buf_fini(&line);
 }
 END_TEST
 

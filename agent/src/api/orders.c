@@ -33,6 +33,16 @@ static struct bta_hold_lease lease_for(const struct baton_agent *agent,
     return lease;
 }
 
+static struct bta_hold_report report_of(const struct bta_hold_view *view)
+{
+    return (struct bta_hold_report){.handoff = view->id,
+                                    .slot = view->slot,
+                                    .tokens = view->tokens,
+                                    .blocks = view->blocks,
+                                    .bytes = view->bytes,
+                                    .lease_ms = view->lease_ms};
+}
+
 void bta_control_holds(struct baton_agent *agent)
 {
     struct bta_hold_view view;
@@ -48,16 +58,17 @@ void bta_control_holds(struct baton_agent *agent)
         if (!view.is_held) {
             bta_links_released(agent->links, view.owner, view.id, view.reason);
         } else if (view.lease_ms > 0) {
-            bta_links_held(agent->links, view.owner, view.id, view.slot,
-                           view.tokens, view.blocks, view.bytes, view.lease_ms);
+            const struct bta_hold_report report = report_of(&view);
+            bta_links_held(agent->links, view.owner, &report);
         }
     }
 }
 
 static void sync_hold(void *arg, const struct bta_hold_view *view)
 {
-    bta_link_sync_hold(arg, view->id, view->slot, view->tokens, view->blocks,
-                       view->bytes, view->lease_ms);
+    const struct bta_hold_report report = report_of(view);
+
+    bta_link_sync_hold(arg, &report);
 }
 
 /* --- links to all --- */

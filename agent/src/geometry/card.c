@@ -4,10 +4,13 @@
  */
 #include "agent/src/geometry/card.h"
 
+#include "agent/link/link_message.h"
 #include "agent/src/geometry/wire.h"
 #include "common/json/json_write.h"
 
 #include <inttypes.h>
+
+#define NAME(member) link_member_name(LINK_MEMBER_##member)
 
 bool bta_engine_is_valid(struct bt_str engine)
 {
@@ -256,8 +259,9 @@ static void write_summary(const struct bta_card *card, struct bt_buf *out)
         least = layer < least ? layer : least;
         most = layer > most ? layer : most;
     }
+    link_line_name(out, LINK_MEMBER_SUMMARY);
     bt_buf_printf(out,
-                  ",\"summary\":{\"first_head\":%" PRIu32 ",\"heads\":%" PRIu32
+                  "{\"first_head\":%" PRIu32 ",\"heads\":%" PRIu32
                   ",\"model_heads\":%" PRIu32 ",\"first_layer\":%" PRIu32
                   ",\"last_layer\":%" PRIu32 "}",
                   first->first_head, first->heads, first->model_heads,
@@ -266,7 +270,8 @@ static void write_summary(const struct bta_card *card, struct bt_buf *out)
 
 static void write_places(const struct bta_card *card, struct bt_buf *out)
 {
-    bt_buf_append(out, BT_STR("\"card\":{\"endpoints\":["));
+    link_line_name(out, LINK_MEMBER_CARD);
+    bt_buf_append(out, BT_STR("{\"endpoints\":["));
     for (size_t i = 0; i < card->endpoint_count; i++) {
         bt_buf_append(out, i == 0 ? BT_STR("") : BT_STR(","));
         write_endpoint(&card->endpoints[i], out);
@@ -285,28 +290,33 @@ static void write_places(const struct bta_card *card, struct bt_buf *out)
     bt_buf_append(out, BT_STR("}}"));
 }
 
+static void write_boot(struct bt_buf *out, enum link_member member,
+                       uint64_t boot)
+{
+    link_line_name(out, member);
+    bt_buf_printf(out, "\"%" PRIx64 "\"", boot);
+}
+
 void bta_card_write(const struct bta_card *card, struct bt_buf *out)
 {
     const baton_layout none = {0};
     const baton_layout *const layout =
         card->region_count > 0 ? &card->regions[0].layout : &none;
 
-    bt_buf_append(out, BT_STR("\"engine\":"));
-    bt_buf_append_json(out, card->engine);
-    bt_buf_printf(out,
-                  ",\"engine_boot\":\"%" PRIx64 "\",\"boot\":\"%" PRIx64
-                  "\",\"rank\":%" PRIu32 ",\"world\":%" PRIu32
-                  ",\"tp\":%" PRIu32 ",\"pp\":%" PRIu32 ",\"dp\":%" PRIu32
-                  ",\"role\":\"%s\",\"url\":",
-                  card->engine_boot, card->boot, card->rank, card->world,
-                  card->tp, card->pp, card->dp, role_names[card->role]);
-    bt_buf_append_json(out, card->url);
-    bt_buf_printf(out,
-                  ",\"blocks\":%" PRIu64 ",\"block_tokens\":%" PRIu32
-                  ",\"fingerprint\":",
-                  layout->blocks, layout->block_tokens);
-    bt_buf_append_json(out, card->fingerprint);
-    bt_buf_printf(out, ",\"max_handoffs\":%" PRIu32 ",", card->max_handoffs);
+    link_line_text(out, LINK_MEMBER_ENGINE, card->engine);
+    write_boot(out, LINK_MEMBER_ENGINE_BOOT, card->engine_boot);
+    write_boot(out, LINK_MEMBER_BOOT, card->boot);
+    link_line_u64(out, LINK_MEMBER_RANK, card->rank);
+    link_line_u64(out, LINK_MEMBER_WORLD, card->world);
+    link_line_u64(out, LINK_MEMBER_TP, card->tp);
+    link_line_u64(out, LINK_MEMBER_PP, card->pp);
+    link_line_u64(out, LINK_MEMBER_DP, card->dp);
+    link_line_text(out, LINK_MEMBER_ROLE, bt_str_of(role_names[card->role]));
+    link_line_text(out, LINK_MEMBER_URL, card->url);
+    link_line_u64(out, LINK_MEMBER_BLOCKS, layout->blocks);
+    link_line_u64(out, LINK_MEMBER_BLOCK_TOKENS, layout->block_tokens);
+    link_line_text(out, LINK_MEMBER_FINGERPRINT, card->fingerprint);
+    bt_buf_printf(out, ",\"max_handoffs\":%" PRIu32, card->max_handoffs);
     write_places(card, out);
     write_summary(card, out);
 }
@@ -496,21 +506,21 @@ static void read_places(struct bta_reader *reader, struct bt_str places,
 static void read_identity(struct bta_reader *reader, struct bt_str object,
                           struct bta_card *card)
 {
-    const size_t role = bta_reader_name(reader, object, BT_STR("role"),
-                                        role_names, BT_ARRAY_LEN(role_names));
+    const size_t role = bta_reader_name(reader, object, NAME(ROLE), role_names,
+                                        BT_ARRAY_LEN(role_names));
 
     card->engine =
-        bta_reader_text(reader, object, BT_STR("engine"), LINK_ENGINE_MAX);
-    card->url = bta_reader_text(reader, object, BT_STR("url"), LINK_URL_MAX);
-    card->fingerprint = bta_reader_text(reader, object, BT_STR("fingerprint"),
+        bta_reader_text(reader, object, NAME(ENGINE), LINK_ENGINE_MAX);
+    card->url = bta_reader_text(reader, object, NAME(URL), LINK_URL_MAX);
+    card->fingerprint = bta_reader_text(reader, object, NAME(FINGERPRINT),
                                         LINK_FINGERPRINT_MAX);
-    card->engine_boot = bta_reader_hex(reader, object, BT_STR("engine_boot"));
-    card->boot = bta_reader_hex(reader, object, BT_STR("boot"));
-    card->rank = bta_reader_u32(reader, object, BT_STR("rank"));
-    card->world = bta_reader_u32(reader, object, BT_STR("world"));
-    card->tp = bta_reader_u32(reader, object, BT_STR("tp"));
-    card->pp = bta_reader_u32(reader, object, BT_STR("pp"));
-    card->dp = (uint32_t)read_spare(reader, object, BT_STR("dp"), UINT32_MAX);
+    card->engine_boot = bta_reader_hex(reader, object, NAME(ENGINE_BOOT));
+    card->boot = bta_reader_hex(reader, object, NAME(BOOT));
+    card->rank = bta_reader_u32(reader, object, NAME(RANK));
+    card->world = bta_reader_u32(reader, object, NAME(WORLD));
+    card->tp = bta_reader_u32(reader, object, NAME(TP));
+    card->pp = bta_reader_u32(reader, object, NAME(PP));
+    card->dp = (uint32_t)read_spare(reader, object, NAME(DP), UINT32_MAX);
     card->role = (baton_role)role;
     if (!bta_engine_is_valid(card->engine)) {
         bta_reader_fail(reader, "engine is empty or not printable ASCII");
@@ -548,7 +558,6 @@ baton_status bta_card_read(struct bta_card *card, struct bt_str text,
     read_identity(&reader, object, card);
     card->max_handoffs = (uint32_t)bta_reader_u64_or(
         &reader, object, BT_STR("max_handoffs"), UINT32_MAX, UINT32_MAX);
-    read_places(&reader, bta_reader_object(&reader, object, BT_STR("card")),
-                card);
+    read_places(&reader, bta_reader_object(&reader, object, NAME(CARD)), card);
     return bta_reader_end(&reader, why_p);
 }

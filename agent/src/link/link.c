@@ -3,12 +3,11 @@
  * reports. Each report is one line; the wire is described in agent/LINK.md.
  *
  *     link.c ---- reports ---> link_conn.c ---- bytes ---> proxy
- *     link_name.c - addresses ---^   link_message.c: lines
+ *     link_name.c - addresses ---^
  */
 #include "agent/src/link/link.h"
 
 #include "agent/src/link/link_core.h"
-#include "common/json/json_write.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -18,7 +17,7 @@
 
 #define GOODBYE_US   100000u
 #define STATS_GAP_US 1000000u
-#define ID_FORMAT    "%016" PRIx64 "%016" PRIx64
+#define WHOLE        UINT32_MAX
 
 void bta_link_log(const struct bta_links *links, int level, const char *format,
                   ...)
@@ -47,51 +46,46 @@ static struct bta_link *find_proxy(const struct bta_links *links,
     return link;
 }
 
-static void send_one(struct bta_link *link, const struct bt_buf *line)
-{
-    if (line->failed) {
-        bta_link_break(link, "out of memory");
-    } else {
-        bta_link_send(link, bt_buf_str(line));
-    }
-}
-
-/* To the proxy of that boot, when it is linked. */
+/* Ends the line; to the proxy of that boot, when it is linked. */
 static void send_to(const struct bta_links *links, uint64_t proxy,
-                    const struct bt_buf *line)
+                    struct bt_buf *line)
 {
     struct bta_link *const link = find_proxy(links, proxy);
 
     if (link != NULL) {
-        send_one(link, line);
+        bta_link_end_line(link, line);
+    } else {
+        bt_buf_fini(line);
     }
 }
 
-/* To every link that is up. */
-static void send_all(const struct bta_links *links, const struct bt_buf *line)
+/* Ends the line; to every link that is up. */
+static void send_all(const struct bta_links *links, struct bt_buf *line)
 {
+    link_line_end(line);
     for (struct bta_link *link = links->first; link != NULL;
          link = link->next) {
         if (link->state == BTA_LINK_UP) {
-            send_one(link, line);
+            bta_link_send(link, line);
         }
     }
+    bt_buf_fini(line);
 }
 
 static void on_stats_due(struct bta_timer *timer)
 {
     struct bta_links *const links =
         bt_container_of(timer, struct bta_links, stats_timer);
-    struct bt_buf line;
 
     if (links->blocks_free == links->blocks_free_sent) {
         return;
     }
-    bt_buf_init(&line);
-    bt_buf_printf(&line, "{\"t\":\"stats\",\"blocks_free\":%" PRIu64 "}",
-                  links->blocks_free);
-    send_all(links, &line);
-    bt_buf_fini(&line);
+    for (struct bta_link *link = links->first; link != NULL;
+         link = link->next) {
+        if (link->state == BTA_LINK_UP) {
+            bta_link_send_stats(link);
+        }
+    }
     links->blocks_free_sent = links->blocks_free;
     (void)bta_timer_set(links->reactor, &links->stats_timer, STATS_GAP_US);
 }
@@ -166,7 +160,7 @@ baton_status bta_links_open(struct bta_reactor *reactor,
 /* Waits until the goodbye is with the kernel, within what is left. */
 static void say_goodbye(struct bta_link *link, uint64_t until_us)
 {
-    bta_link_send(link, BT_STR("{\"t\":\"drain\"}"));
+    bta_link_say(link, LINK_TYPE_DRAIN);
     while (link->broken == NULL && link->out.len > 0) {
         const uint64_t now = bta_now_us();
         struct pollfd fd = {.fd = link->watch.fd, .events = POLLOUT};
@@ -224,143 +218,123 @@ uint32_t bta_links_lease_ms(const struct bta_links *links, uint64_t proxy)
     return link == NULL ? BTA_LINK_LEASE_MS : link->lease_ms;
 }
 
-/* Opens a part if none is open, and separates the records. */
-static void sync_begin(struct bta_link *link)
+/* A record: opens a part if none is open, and separates the records. */
+static struct bt_buf *sync_record(struct bta_link *link, const char *kind)
 {
+    struct bt_buf *const sync = &link->sync;
+
     if (link->sync_records == LINK_SYNC_RECORDS) {
-        bt_buf_append(&link->sync, BT_STR("]}"));
-        bta_link_send(link, bt_buf_str(&link->sync));
-        bt_buf_clear(&link->sync);
+        bt_buf_append_char(sync, ']');
+        bta_link_end_line(link, sync);
         link->sync_records = 0;
     }
-    bt_buf_append(&link->sync, link->sync_records == 0
-                                   ? BT_STR("{\"t\":\"sync\",\"records\":[")
-                                   : BT_STR(","));
-    link->sync_records++;
-}
-
-static void sync_check(struct bta_link *link)
-{
-    if (link->sync.failed) {
-        bta_link_break(link, "out of memory");
+    if (link->sync_records == 0) {
+        bta_link_begin_sync(link);
+    } else {
+        bt_buf_append_char(sync, ',');
     }
+    link->sync_records++;
+    bt_buf_append_char(sync, '{');
+    link_line_text(sync, LINK_MEMBER_KIND, bt_str_of(kind));
+    return sync;
 }
 
-/* NOLINTNEXTLINE(readability-function-size): one record, told whole. */
-void bta_link_sync_hold(struct bta_link *link, baton_id handoff, uint32_t slot,
-                        uint64_t tokens, uint32_t blocks, uint64_t bytes,
-                        uint32_t lease_ms)
+static void add_hold(struct bt_buf *line, const struct bta_hold_report *hold)
 {
-    sync_begin(link);
-    bt_buf_printf(
-        &link->sync,
-        "{\"kind\":\"hold\",\"handoff\":\"" ID_FORMAT "\",\"slot\":%" PRIu32
-        ",\"tokens\":%" PRIu64 ",\"blocks\":%" PRIu32 ",\"bytes\":%" PRIu64
-        ",\"lease_ms\":%" PRIu32 "}",
-        handoff.hi, handoff.lo, slot, tokens, blocks, bytes, lease_ms);
-    sync_check(link);
+    link_line_id(line, hold->handoff.hi, hold->handoff.lo);
+    link_line_u64(line, LINK_MEMBER_SLOT, hold->slot);
+    link_line_u64(line, LINK_MEMBER_TOKENS, hold->tokens);
+    link_line_u64(line, LINK_MEMBER_BLOCKS, hold->blocks);
+    link_line_u64(line, LINK_MEMBER_BYTES, hold->bytes);
+    link_line_u64(line, LINK_MEMBER_LEASE_MS, hold->lease_ms);
+}
+
+static void add_reason(struct bt_buf *line, baton_reason reason)
+{
+    link_line_text(line, LINK_MEMBER_REASON,
+                   bt_str_of(bta_reason_word(reason)));
+}
+
+void bta_link_sync_hold(struct bta_link *link,
+                        const struct bta_hold_report *hold)
+{
+    struct bt_buf *const sync = sync_record(link, "hold");
+
+    add_hold(sync, hold);
+    link_line_end(sync);
 }
 
 void bta_link_sync_pull(struct bta_link *link, baton_id handoff,
-                        const char *state, baton_reason reason)
+                        enum link_type state, baton_reason reason)
 {
-    sync_begin(link);
-    bt_buf_printf(&link->sync,
-                  "{\"kind\":\"pull\",\"handoff\":\"" ID_FORMAT
-                  "\",\"state\":\"%s\",\"reason\":\"%s\"}",
-                  handoff.hi, handoff.lo, state, bta_reason_word(reason));
-    sync_check(link);
+    struct bt_buf *const sync = sync_record(link, "pull");
+
+    link_line_id(sync, handoff.hi, handoff.lo);
+    link_line_word(sync, LINK_MEMBER_STATE, state);
+    add_reason(sync, reason);
+    link_line_end(sync);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): one record, told whole. */
-void bta_links_held(struct bta_links *links, uint64_t proxy, baton_id handoff,
-                    uint32_t slot, uint64_t tokens, uint32_t blocks,
-                    uint64_t bytes, uint32_t lease_ms)
+void bta_links_held(struct bta_links *links, uint64_t proxy,
+                    const struct bta_hold_report *hold)
 {
-    struct bta_link *const link = find_proxy(links, proxy);
+    struct bt_buf line;
 
-    if (link == NULL) {
-        return;
-    }
-    bta_link_printf(
-        link,
-        "{\"t\":\"held\",\"handoff\":\"" ID_FORMAT "\",\"slot\":%" PRIu32
-        ",\"tokens\":%" PRIu64 ",\"blocks\":%" PRIu32 ",\"bytes\":%" PRIu64
-        ",\"lease_ms\":%" PRIu32 "}",
-        handoff.hi, handoff.lo, slot, tokens, blocks, bytes, lease_ms);
+    link_line_begin(&line, LINK_TYPE_HELD);
+    add_hold(&line, hold);
+    send_to(links, proxy, &line);
 }
 
 void bta_links_released(struct bta_links *links, uint64_t proxy,
                         baton_id handoff, baton_reason reason)
 {
-    struct bta_link *const link = find_proxy(links, proxy);
+    struct bt_buf line;
 
-    if (link == NULL) {
-        return;
-    }
-    bta_link_printf(link,
-                    "{\"t\":\"released\",\"handoff\":\"" ID_FORMAT
-                    "\",\"reason\":\"%s\"}",
-                    handoff.hi, handoff.lo, bta_reason_word(reason));
+    link_line_begin(&line, LINK_TYPE_RELEASED);
+    link_line_id(&line, handoff.hi, handoff.lo);
+    add_reason(&line, reason);
+    send_to(links, proxy, &line);
 }
 
 void bta_links_pulling(struct bta_links *links, uint64_t proxy,
                        baton_id handoff)
 {
-    struct bta_link *const link = find_proxy(links, proxy);
-
-    if (link == NULL) {
-        return;
-    }
-    bta_link_printf(link, "{\"t\":\"pulling\",\"handoff\":\"" ID_FORMAT "\"}",
-                    handoff.hi, handoff.lo);
-}
-
-static void send_pull(struct bta_links *links, const char *type,
-                      const struct bta_pull_report *report)
-{
-    struct bta_link *const link = find_proxy(links, report->proxy);
     struct bt_buf line;
 
-    if (link == NULL) {
-        return;
+    link_line_begin(&line, LINK_TYPE_PULLING);
+    link_line_id(&line, handoff.hi, handoff.lo);
+    send_to(links, proxy, &line);
+}
+
+void bta_links_pull_over(struct bta_links *links,
+                         const struct bta_pull_report *report)
+{
+    struct bt_buf line;
+
+    link_line_begin(&line, report->is_pulled ? LINK_TYPE_PULLED
+                                             : LINK_TYPE_PULL_FAILED);
+    link_line_id(&line, report->handoff.hi, report->handoff.lo);
+    link_line_u64(&line, LINK_MEMBER_BYTES, report->bytes);
+    link_line_u64(&line, LINK_MEMBER_RUNS, report->runs);
+    link_line_u64(&line, LINK_MEMBER_BLOCKS, report->blocks);
+    link_line_u64(&line, LINK_MEMBER_WAIT_US, report->wait_us);
+    link_line_u64(&line, LINK_MEMBER_READ_US, report->read_us);
+    link_line_u64(&line, LINK_MEMBER_PROOF_US, report->proof_us);
+    add_reason(&line, report->reason);
+    link_line_text(&line, LINK_MEMBER_PROVIDER, bt_str_of(report->provider));
+    send_to(links, report->proxy, &line);
+}
+
+/* rank WHOLE: of the engine. */
+static void begin_peer(struct bt_buf *line, enum link_type type,
+                       struct bt_str engine, uint32_t rank, uint64_t boot)
+{
+    link_line_begin(line, type);
+    link_line_text(line, LINK_MEMBER_ENGINE, engine);
+    if (rank != WHOLE) {
+        link_line_u64(line, LINK_MEMBER_RANK, rank);
     }
-    bt_buf_init(&line);
-    bt_buf_printf(
-        &line,
-        "{\"t\":\"%s\",\"handoff\":\"" ID_FORMAT "\",\"bytes\":%" PRIu64
-        ",\"runs\":%" PRIu32 ",\"blocks\":%" PRIu32 ",\"wait_us\":%" PRIu32
-        ",\"read_us\":%" PRIu32 ",\"proof_us\":%" PRIu32
-        ",\"reason\":\"%s\",\"provider\":",
-        type, report->handoff.hi, report->handoff.lo, report->bytes,
-        report->runs, report->blocks, report->wait_us, report->read_us,
-        report->proof_us, bta_reason_word(report->reason));
-    bt_buf_append_json(
-        &line, bt_str_of(report->provider == NULL ? "" : report->provider));
-    bt_buf_append_char(&line, '}');
-    send_one(link, &line);
-    bt_buf_fini(&line);
-}
-
-void bta_links_pulled(struct bta_links *links,
-                      const struct bta_pull_report *report)
-{
-    send_pull(links, "pulled", report);
-}
-
-void bta_links_pull_failed(struct bta_links *links,
-                           const struct bta_pull_report *report)
-{
-    send_pull(links, "pull_failed", report);
-}
-
-static void begin_answer(const struct bta_peer_up *up, const char *type,
-                         struct bt_buf *line)
-{
-    bt_buf_init(line);
-    bt_buf_printf(line, "{\"t\":\"%s\",\"engine\":", type);
-    bt_buf_append_json(line, up->engine);
-    bt_buf_printf(line, ",\"boot\":\"%016" PRIx64 "\"", up->boot);
+    link_line_hex(line, LINK_MEMBER_BOOT, boot);
 }
 
 void bta_links_peer_want(struct bta_links *links, uint64_t proxy,
@@ -369,14 +343,14 @@ void bta_links_peer_want(struct bta_links *links, uint64_t proxy,
 {
     struct bt_buf line;
 
-    begin_answer(up, "peer_want", &line);
+    begin_peer(&line, LINK_TYPE_PEER_WANT, up->engine, WHOLE, up->boot);
+    link_line_name(&line, LINK_MEMBER_RANKS);
+    bt_buf_append_char(&line, '[');
     for (size_t i = 0; i < count; i++) {
-        bt_buf_printf(&line, "%s%" PRIu32, i == 0 ? ",\"ranks\":[" : ",",
-                      ranks[i]);
+        bt_buf_printf(&line, "%s%" PRIu32, i == 0 ? "" : ",", ranks[i]);
     }
-    bt_buf_append(&line, BT_STR("]}"));
+    bt_buf_append_char(&line, ']');
     send_to(links, proxy, &line);
-    bt_buf_fini(&line);
 }
 
 void bta_links_peer_refuse(struct bta_links *links, uint64_t proxy,
@@ -384,12 +358,9 @@ void bta_links_peer_refuse(struct bta_links *links, uint64_t proxy,
 {
     struct bt_buf line;
 
-    begin_answer(up, "peer_failed", &line);
-    bt_buf_append(&line, BT_STR(",\"reason\":"));
-    bt_buf_append_json(&line, bt_str_of(why));
-    bt_buf_append_char(&line, '}');
+    begin_peer(&line, LINK_TYPE_PEER_FAILED, up->engine, WHOLE, up->boot);
+    link_line_text(&line, LINK_MEMBER_REASON, bt_str_of(why));
     send_to(links, proxy, &line);
-    bt_buf_fini(&line);
 }
 
 void bta_links_peer_ready(struct bta_links *links, const char *engine,
@@ -398,17 +369,10 @@ void bta_links_peer_ready(struct bta_links *links, const char *engine,
 {
     struct bt_buf line;
 
-    bt_buf_init(&line);
-    bt_buf_append(&line, BT_STR("{\"t\":\"peer_ready\",\"engine\":"));
-    bt_buf_append_json(&line, bt_str_of(engine));
-    bt_buf_printf(&line,
-                  ",\"rank\":%" PRIu32 ",\"boot\":\"%016" PRIx64
-                  "\",\"us\":%" PRIu32 ",\"provider\":",
-                  rank, boot, us);
-    bt_buf_append_json(&line, bt_str_of(provider == NULL ? "" : provider));
-    bt_buf_append_char(&line, '}');
+    begin_peer(&line, LINK_TYPE_PEER_READY, bt_str_of(engine), rank, boot);
+    link_line_u64(&line, LINK_MEMBER_US, us);
+    link_line_text(&line, LINK_MEMBER_PROVIDER, bt_str_of(provider));
     send_all(links, &line);
-    bt_buf_fini(&line);
 }
 
 void bta_links_peer_failed(struct bta_links *links, const char *engine,
@@ -416,17 +380,9 @@ void bta_links_peer_failed(struct bta_links *links, const char *engine,
 {
     struct bt_buf line;
 
-    bt_buf_init(&line);
-    bt_buf_append(&line, BT_STR("{\"t\":\"peer_failed\",\"engine\":"));
-    bt_buf_append_json(&line, bt_str_of(engine));
-    bt_buf_printf(
-        &line,
-        ",\"rank\":%" PRIu32 ",\"boot\":\"%016" PRIx64 "\",\"reason\":", rank,
-        boot);
-    bt_buf_append_json(&line, bt_str_of(why == NULL ? "" : why));
-    bt_buf_append_char(&line, '}');
+    begin_peer(&line, LINK_TYPE_PEER_FAILED, bt_str_of(engine), rank, boot);
+    link_line_text(&line, LINK_MEMBER_REASON, bt_str_of(why));
     send_all(links, &line);
-    bt_buf_fini(&line);
 }
 
 void bta_links_stats(struct bta_links *links, uint64_t blocks_free)

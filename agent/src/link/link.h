@@ -13,6 +13,7 @@
 #ifndef AGENT_SRC_LINK_LINK_H
 #define AGENT_SRC_LINK_LINK_H
 
+#include "agent/link/link_message.h"
 #include "agent/src/base/reactor.h"
 #include "agent/src/link/link_options.h"
 
@@ -31,22 +32,30 @@ bool bta_links_has(const struct bta_links *links, uint64_t proxy);
 /* Default lease of a linked proxy, else 30000. */
 uint32_t bta_links_lease_ms(const struct bta_links *links, uint64_t proxy);
 
+struct bta_hold_report {
+    baton_id handoff;
+    uint32_t slot;
+    uint64_t tokens;
+    uint32_t blocks;
+    uint64_t bytes;
+    uint32_t lease_ms;
+};
+
 /* --- from on_sync only --- */
-void bta_link_sync_hold(struct bta_link *link, baton_id handoff, uint32_t slot,
-                        uint64_t tokens, uint32_t blocks, uint64_t bytes,
-                        uint32_t lease_ms);
-/* state: "pulling", "pulled" or "pull_failed" */
+void bta_link_sync_hold(struct bta_link *link,
+                        const struct bta_hold_report *hold);
+/* state: PULLING, PULLED or PULL_FAILED */
 void bta_link_sync_pull(struct bta_link *link, baton_id handoff,
-                        const char *state, baton_reason reason);
+                        enum link_type state, baton_reason reason);
 
 /* --- reports; to the proxy of that boot, dropped when it is not linked --- */
-void bta_links_held(struct bta_links *links, uint64_t proxy, baton_id handoff,
-                    uint32_t slot, uint64_t tokens, uint32_t blocks,
-                    uint64_t bytes, uint32_t lease_ms);
+void bta_links_held(struct bta_links *links, uint64_t proxy,
+                    const struct bta_hold_report *hold);
 void bta_links_released(struct bta_links *links, uint64_t proxy,
                         baton_id handoff, baton_reason reason);
 
 struct bta_pull_report {
+    bool is_pulled; /* else it failed */
     uint64_t proxy; /* the handoff's owner */
     baton_id handoff;
     uint64_t bytes;
@@ -58,10 +67,8 @@ struct bta_pull_report {
 
 void bta_links_pulling(struct bta_links *links, uint64_t proxy,
                        baton_id handoff);
-void bta_links_pulled(struct bta_links *links,
-                      const struct bta_pull_report *report);
-void bta_links_pull_failed(struct bta_links *links,
-                           const struct bta_pull_report *report);
+void bta_links_pull_over(struct bta_links *links,
+                         const struct bta_pull_report *report);
 
 /* --- to the proxy that told of the engine --- */
 void bta_links_peer_want(struct bta_links *links, uint64_t proxy,

@@ -10,7 +10,6 @@
 #include "common/base/random.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -141,24 +140,24 @@ bool bta_link_flush(struct bta_link *link)
     return true;
 }
 
-void bta_link_send(struct bta_link *link, struct bt_str line)
+void bta_link_send(struct bta_link *link, const struct bt_buf *line)
 {
     const bool was_empty = link->out.len == 0;
 
     if (link->state < BTA_LINK_GREETING || link->broken != NULL) {
         return;
     }
-    if (line.len >= LINK_LINE_MAX) {
+    if (line->len >= LINK_LINE_MAX) {
         bta_link_break(link, "a message is longer than 1 MiB");
         return;
     }
-    if (link->out.len + line.len >= LINK_QUEUE_MAX) {
+    if (link->out.len + line->len >= LINK_QUEUE_MAX) {
         bta_link_break(link, "the proxy does not read: 4 MiB are unsent");
         return;
     }
-    bt_buf_append(&link->out, line);
+    bt_buf_append(&link->out, bt_buf_str(line));
     bt_buf_append_char(&link->out, '\n');
-    if (link->out.failed) {
+    if (line->failed || link->out.failed) {
         bta_link_break(link, "out of memory");
         return;
     }
@@ -167,35 +166,48 @@ void bta_link_send(struct bta_link *link, struct bt_str line)
     }
 }
 
-void bta_link_printf(struct bta_link *link, const char *format, ...)
+void bta_link_end_line(struct bta_link *link, struct bt_buf *line)
+{
+    link_line_end(line);
+    bta_link_send(link, line);
+    bt_buf_fini(line);
+}
+
+void bta_link_say(struct bta_link *link, enum link_type type)
 {
     struct bt_buf line;
-    va_list args;
 
-    bt_buf_init(&line);
-    va_start(args, format);
-    bt_buf_vprintf(&line, format, args);
-    va_end(args);
-    if (line.failed) {
-        bta_link_break(link, "out of memory");
-    } else {
-        bta_link_send(link, bt_buf_str(&line));
-    }
-    bt_buf_fini(&line);
+    link_line_begin(&line, type);
+    bta_link_end_line(link, &line);
+}
+
+void bta_link_send_stats(struct bta_link *link)
+{
+    struct bt_buf line;
+
+    link_line_begin(&line, LINK_TYPE_STATS);
+    link_line_u64(&line, LINK_MEMBER_BLOCKS_FREE, link->links->blocks_free);
+    bta_link_end_line(link, &line);
 }
 
 /* --- lines of an open link --- */
 
+void bta_link_begin_sync(struct bta_link *link)
+{
+    link_line_begin(&link->sync, LINK_TYPE_SYNC);
+    link_line_name(&link->sync, LINK_MEMBER_RECORDS);
+    bt_buf_append_char(&link->sync, '[');
+}
+
 static void send_last_sync(struct bta_link *link)
 {
-    if (link->sync_records > 0) {
-        bt_buf_append(&link->sync, BT_STR("],\"last\":true}"));
-        bta_link_send(link, bt_buf_str(&link->sync));
-    } else {
-        bta_link_send(link,
-                      BT_STR("{\"t\":\"sync\",\"records\":[],\"last\":true}"));
+    if (link->sync_records == 0) {
+        bta_link_begin_sync(link);
     }
-    bt_buf_fini(&link->sync);
+    bt_buf_append_char(&link->sync, ']');
+    link_line_name(&link->sync, LINK_MEMBER_LAST);
+    bt_buf_append(&link->sync, BT_STR("true"));
+    bta_link_end_line(link, &link->sync);
     link->sync_records = 0;
 }
 
@@ -232,7 +244,8 @@ static void clamp_values(struct bta_link *link)
     }
 }
 
-static void on_welcome(struct bta_link *link, const struct bta_message *message)
+static void on_welcome(struct bta_link *link,
+                       const struct link_message *message)
 {
     const struct bta_links *const links = link->links;
     uint64_t proxy = 0;
@@ -244,13 +257,13 @@ static void on_welcome(struct bta_link *link, const struct bta_message *message)
     link->lease_ms = BTA_LINK_LEASE_MS;
     link->ping_ms = 1000;
     link->dead_ms = 3000;
-    if (!bta_message_hex(message, BTA_MEMBER_BOOT, &proxy) || proxy == 0) {
+    if (!link_message_hex(message, LINK_MEMBER_BOOT, &proxy) || proxy == 0) {
         link_fail_plain(link, "the proxy's welcome names no boot");
         return;
     }
-    (void)bta_message_u32(message, BTA_MEMBER_LEASE_MS, &link->lease_ms);
-    (void)bta_message_u32(message, BTA_MEMBER_PING_MS, &link->ping_ms);
-    (void)bta_message_u32(message, BTA_MEMBER_DEAD_MS, &link->dead_ms);
+    (void)link_message_read_u32(message, LINK_MEMBER_LEASE_MS, &link->lease_ms);
+    (void)link_message_read_u32(message, LINK_MEMBER_PING_MS, &link->ping_ms);
+    (void)link_message_read_u32(message, LINK_MEMBER_DEAD_MS, &link->dead_ms);
     clamp_values(link);
     if (find_twin(link, proxy) != NULL) {
         end_as_twin(link);
@@ -266,16 +279,15 @@ static void on_welcome(struct bta_link *link, const struct bta_message *message)
                                    link->lease_ms);
     send_last_sync(link);
     if (links->blocks_free != UINT64_MAX) {
-        bta_link_printf(link, "{\"t\":\"stats\",\"blocks_free\":%" PRIu64 "}",
-                        links->blocks_free);
+        bta_link_send_stats(link);
     }
 }
 
 static void on_error_line(struct bta_link *link,
-                          const struct bta_message *message)
+                          const struct link_message *message)
 {
-    const struct bt_str code = bta_message_text(message, BTA_MEMBER_CODE);
-    struct bt_str text = bta_message_text(message, BTA_MEMBER_TEXT);
+    const struct bt_str code = link_message_text(message, LINK_MEMBER_CODE);
+    struct bt_str text = link_message_text(message, LINK_MEMBER_TEXT);
 
     if (bt_str_eq(code, BT_STR("duplicate_link"))) {
         end_as_twin(link);
@@ -287,30 +299,31 @@ static void on_error_line(struct bta_link *link,
     link_fail(link, "the proxy refused", text.len > 0 ? text : code);
 }
 
-static void on_release(struct bta_link *link, const struct bta_message *message)
+static void on_release(struct bta_link *link,
+                       const struct link_message *message)
 {
     const struct bta_links_options *const options = &link->links->options;
     baton_id id;
 
-    if (!bta_message_id(message, &id) ||
+    if (!link_message_id(message, &id.hi, &id.lo) ||
         !options->events->on_release(
             options->owner, link->proxy, id,
-            bta_reason_of(bta_message_text(message, BTA_MEMBER_REASON)))) {
+            bta_reason_of(link_message_text(message, LINK_MEMBER_REASON)))) {
         link->ignored++;
     }
 }
 
-static void on_renew(struct bta_link *link, const struct bta_message *message)
+static void on_renew(struct bta_link *link, const struct link_message *message)
 {
     const struct bta_links_options *const options = &link->links->options;
     uint32_t lease_ms = link->lease_ms;
     baton_id id;
 
-    if (!bta_message_id(message, &id)) {
+    if (!link_message_id(message, &id.hi, &id.lo)) {
         link->ignored++;
         return;
     }
-    if (bta_message_u32(message, BTA_MEMBER_LEASE_MS, &lease_ms) &&
+    if (link_message_read_u32(message, LINK_MEMBER_LEASE_MS, &lease_ms) &&
         lease_ms == 0) {
         lease_ms = link->lease_ms;
     }
@@ -319,60 +332,42 @@ static void on_renew(struct bta_link *link, const struct bta_message *message)
     }
 }
 
-static void on_cancel(struct bta_link *link, const struct bta_message *message)
+static void on_cancel(struct bta_link *link, const struct link_message *message)
 {
     const struct bta_links_options *const options = &link->links->options;
     baton_id id;
 
-    if (!bta_message_id(message, &id) ||
+    if (!link_message_id(message, &id.hi, &id.lo) ||
         !options->events->on_cancel(options->owner, link->proxy, id)) {
         link->ignored++;
     }
 }
 
-/* A name as it is; false, and counted, when it is none. */
-static bool read_engine(struct bta_link *link,
-                        const struct bta_message *message,
-                        struct bt_buf *engine)
-{
-    const struct bt_json_value *const raw =
-        &message->members[BTA_MEMBER_ENGINE];
-
-    bt_buf_init(engine);
-    if (raw->type == BT_JSON_STRING) {
-        bt_json_unescape(raw->text, engine);
-    }
-    if (engine->failed || engine->len == 0) {
-        link->ignored++;
-        return false;
-    }
-    return true;
-}
-
-static void on_peer_up(struct bta_link *link, const struct bta_message *message)
+static void on_peer_up(struct bta_link *link,
+                       const struct link_message *message)
 {
     const struct bta_links_options *const options = &link->links->options;
-    struct bta_peer_up up = {.boot = 0};
-    struct bt_buf engine;
+    char *const engine =
+        link_message_dup(message, LINK_MEMBER_ENGINE, LINK_ENGINE_MAX);
+    struct bta_peer_up up = {.engine = bt_str_of(engine)};
 
-    if (!bta_message_u32(message, BTA_MEMBER_WORLD, &up.world) ||
-        !bta_message_u32(message, BTA_MEMBER_TP, &up.tp) ||
-        !bta_message_u32(message, BTA_MEMBER_PP, &up.pp) ||
-        !bta_message_hex(message, BTA_MEMBER_BOOT, &up.boot)) {
+    if (up.engine.len == 0 ||
+        !link_message_read_u32(message, LINK_MEMBER_WORLD, &up.world) ||
+        !link_message_read_u32(message, LINK_MEMBER_TP, &up.tp) ||
+        !link_message_read_u32(message, LINK_MEMBER_PP, &up.pp) ||
+        !link_message_hex(message, LINK_MEMBER_BOOT, &up.boot)) {
         link->ignored++;
-        return;
-    }
-    if (read_engine(link, message, &engine)) {
-        up.engine = bt_buf_str(&engine);
+    } else {
         options->events->on_peer_up(options->owner, link->proxy, &up);
     }
-    bt_buf_fini(&engine);
+    free(engine);
 }
 
-static void on_card(struct bta_link *link, const struct bta_message *message)
+static void on_card(struct bta_link *link, const struct link_message *message)
 {
     const struct bta_links_options *const options = &link->links->options;
-    const struct bt_json_value *const peer = &message->members[BTA_MEMBER_PEER];
+    const struct bt_json_value *const peer =
+        &message->members[LINK_MEMBER_PEER];
 
     if (peer->type != BT_JSON_OBJECT) {
         link->ignored++;
@@ -382,73 +377,64 @@ static void on_card(struct bta_link *link, const struct bta_message *message)
 }
 
 static void on_peer_down(struct bta_link *link,
-                         const struct bta_message *message)
+                         const struct link_message *message)
 {
     const struct bta_links_options *const options = &link->links->options;
-    struct bt_buf engine;
+    char *const engine =
+        link_message_dup(message, LINK_MEMBER_ENGINE, LINK_ENGINE_MAX);
+    const struct bt_str name = bt_str_of(engine);
     uint32_t rank = 0;
     uint64_t boot = 0;
 
-    if (!bta_message_u32(message, BTA_MEMBER_RANK, &rank) ||
-        !bta_message_hex(message, BTA_MEMBER_BOOT, &boot)) {
+    if (name.len == 0 ||
+        !link_message_read_u32(message, LINK_MEMBER_RANK, &rank) ||
+        !link_message_hex(message, LINK_MEMBER_BOOT, &boot)) {
         link->ignored++;
-        return;
+    } else {
+        options->events->on_peer_down(options->owner, link->proxy, name, rank,
+                                      boot);
     }
-    if (read_engine(link, message, &engine)) {
-        options->events->on_peer_down(options->owner, link->proxy,
-                                      bt_buf_str(&engine), rank, boot);
-    }
-    bt_buf_fini(&engine);
+    free(engine);
 }
 
-static void on_ping(struct bta_link *link, const struct bta_message *message)
+static void on_ping(struct bta_link *link, const struct link_message *message)
 {
     (void)message;
-    bta_link_send(link, BT_STR("{\"t\":\"pong\"}"));
+    bta_link_say(link, LINK_TYPE_PONG);
 }
 
-static void on_nothing(struct bta_link *link, const struct bta_message *message)
-{
-    (void)link;
-    (void)message;
-}
-
+/* What is said to us; nothing is to be done for the others. */
 static const struct {
-    const char *type;
     bool before_up;
     void (*on_message)(struct bta_link *link,
-                       const struct bta_message *message);
-} HANDLERS[] = {
-    {"welcome", true, on_welcome},  {"error", true, on_error_line},
-    {"ping", true, on_ping},        {"pong", true, on_nothing},
-    {"ack", false, on_nothing},     {"drain", false, on_nothing},
-    {"release", false, on_release}, {"renew", false, on_renew},
-    {"cancel", false, on_cancel},   {"peer_up", false, on_peer_up},
-    {"card", false, on_card},       {"peer_down", false, on_peer_down},
+                       const struct link_message *message);
+} HANDLERS[LINK_TYPES] = {
+    [LINK_TYPE_WELCOME] = {true, on_welcome},
+    [LINK_TYPE_ERROR] = {true, on_error_line},
+    [LINK_TYPE_PING] = {true, on_ping},
+    [LINK_TYPE_PONG] = {true, NULL},
+    [LINK_TYPE_RELEASE] = {false, on_release},
+    [LINK_TYPE_RENEW] = {false, on_renew},
+    [LINK_TYPE_CANCEL] = {false, on_cancel},
+    [LINK_TYPE_PEER_UP] = {false, on_peer_up},
+    [LINK_TYPE_CARD] = {false, on_card},
+    [LINK_TYPE_PEER_DOWN] = {false, on_peer_down},
 };
 
 static void on_line(struct bta_link *link, struct bt_str line)
 {
-    struct bta_message message;
-    struct bt_str type;
+    struct link_message message;
 
-    if (!bta_message_parse(line, &message)) {
+    if (!link_message_parse(line, LINK_PROXY, &message)) {
         link_fail_plain(link, "the proxy sent a line that is no JSON object");
-        return;
+    } else if (message.type == LINK_TYPE_NONE) {
+        link->ignored++;
+    } else if (link->state != BTA_LINK_UP &&
+               !HANDLERS[message.type].before_up) {
+        link_fail_plain(link, "the proxy spoke before its welcome");
+    } else if (HANDLERS[message.type].on_message != NULL) {
+        HANDLERS[message.type].on_message(link, &message);
     }
-    type = bta_message_text(&message, BTA_MEMBER_TYPE);
-    for (size_t i = 0; i < BT_ARRAY_LEN(HANDLERS); i++) {
-        if (!bt_str_eq(type, bt_str_of(HANDLERS[i].type))) {
-            continue;
-        }
-        if (HANDLERS[i].before_up || link->state == BTA_LINK_UP) {
-            HANDLERS[i].on_message(link, &message);
-        } else {
-            link_fail_plain(link, "the proxy spoke before its welcome");
-        }
-        return;
-    }
-    link->ignored++;
 }
 
 /* --- the upgrade --- */
@@ -534,25 +520,18 @@ static void send_hello(struct bta_link *link)
     }
     link->state = BTA_LINK_GREETING;
     link_timer(link, BTA_LINK_WELCOME_US);
-    bt_buf_init(&hello);
-    bt_buf_append(
-        &hello,
-        BT_STR("{\"t\":\"hello\",\"v\":1,\"features\":[\"" LINK_FEATURE_WANT
-               "\"]"));
+    link_line_begin(&hello, LINK_TYPE_HELLO);
+    link_line_u64(&hello, LINK_MEMBER_V, LINK_VERSION);
+    link_line_name(&hello, LINK_MEMBER_FEATURES);
+    bt_buf_append(&hello, BT_STR("[\"" LINK_FEATURE_WANT "\"]"));
     if (proof[0] != '\0') {
-        bt_buf_printf(&hello, ",\"proof\":\"%s\"", proof);
+        link_line_text(&hello, LINK_MEMBER_PROOF, bt_str_of(proof));
     }
     if (options->hello.len > 0) {
         bt_buf_append_char(&hello, ',');
         bt_buf_append(&hello, options->hello);
     }
-    bt_buf_append_char(&hello, '}');
-    if (hello.failed) {
-        bta_link_break(link, "out of memory");
-    } else {
-        bta_link_send(link, bt_buf_str(&hello));
-    }
-    bt_buf_fini(&hello);
+    bta_link_end_line(link, &hello);
 }
 
 static void on_head(struct bta_link *link, struct bt_str head)
@@ -753,7 +732,7 @@ static void check_alive(struct bta_link *link)
     if (silent_us >= dead_us) {
         link_fail_plain(link, "the proxy is silent");
     } else if (silent_us >= ping_us) {
-        bta_link_send(link, BT_STR("{\"t\":\"ping\"}"));
+        bta_link_say(link, LINK_TYPE_PING);
         link_timer(link, dead_us - silent_us);
     } else {
         link_timer(link, ping_us - silent_us);

@@ -1,7 +1,7 @@
 /*
  * What the parts of the link share: link.c (the set of links and the reports),
- * link_conn.c (one connection's life), link_message.c (lines),
- * link_name.c (names to addresses).
+ * link_conn.c (one connection's life), link_name.c (names to addresses),
+ * link_reason.c (words).
  *
  *     links -> names -> addresses      links -> link, one per address
  *
@@ -12,10 +12,10 @@
 #define AGENT_SRC_LINK_LINK_CORE_H
 
 #include "agent/link/limits.h"
+#include "agent/link/link_message.h"
 #include "agent/src/base/reactor.h"
 #include "agent/src/link/link_options.h"
 #include "common/base/buf.h"
-#include "common/json/json.h"
 #include "common/proof.h"
 
 #include <sys/socket.h>
@@ -107,9 +107,14 @@ void bta_link_remove(struct bta_link *link);
 /* The link ends on the next turn; what is sent from now on is dropped. */
 void bta_link_break(struct bta_link *link, const char *why);
 /* Sends a whole line (the '\n' is added). Never calls the core. */
-void bta_link_send(struct bta_link *link, struct bt_str line);
-void bta_link_printf(struct bta_link *link, const char *format, ...)
-    BT_PRINTF(2, 3);
+void bta_link_send(struct bta_link *link, const struct bt_buf *line);
+/* Ends a line, sends and frees it. */
+void bta_link_end_line(struct bta_link *link, struct bt_buf *line);
+/* A line of nothing but its type. */
+void bta_link_say(struct bta_link *link, enum link_type type);
+void bta_link_send_stats(struct bta_link *link);
+/* Begins a part of the sync. */
+void bta_link_begin_sync(struct bta_link *link);
 /* Tries to hand what is unsent to the kernel; false: the link is broken. */
 bool bta_link_flush(struct bta_link *link);
 
@@ -124,44 +129,11 @@ bool bta_address_is_local(const struct sockaddr *addr);
 void bta_address_format(const struct sockaddr *addr, socklen_t addr_len,
                         char text[BTA_LINK_ADDRESS_TEXT]);
 
-/* --- link_message.c --- */
+/* --- link_reason.c --- */
 
-enum bta_member {
-    BTA_MEMBER_TYPE,
-    BTA_MEMBER_HANDOFF,
-    BTA_MEMBER_REASON,
-    BTA_MEMBER_LEASE_MS,
-    BTA_MEMBER_PING_MS,
-    BTA_MEMBER_DEAD_MS,
-    BTA_MEMBER_BOOT,
-    BTA_MEMBER_V,
-    BTA_MEMBER_ENGINE,
-    BTA_MEMBER_RANK,
-    BTA_MEMBER_WORLD,
-    BTA_MEMBER_TP,
-    BTA_MEMBER_PP,
-    BTA_MEMBER_PEER,
-    BTA_MEMBER_CODE,
-    BTA_MEMBER_TEXT,
-    BTA_MEMBERS
-};
-
-/* A decoded line: spans of its known members. */
-struct bta_message {
-    struct bt_json_value members[BTA_MEMBERS];
-};
-
-BT_MUST_CHECK bool bta_message_parse(struct bt_str line,
-                                     struct bta_message *message_p);
-/* The text between the quotes of a string without escapes; else empty. */
-struct bt_str bta_message_text(const struct bta_message *message,
-                               enum bta_member member);
-bool bta_message_u32(const struct bta_message *message, enum bta_member member,
-                     uint32_t *value_p);
-bool bta_message_hex(const struct bta_message *message, enum bta_member member,
-                     uint64_t *value_p);
-bool bta_message_id(const struct bta_message *message, baton_id *id_p);
+/* Why a hold or a pull ended, as a word of the link. */
 const char *bta_reason_word(baton_reason reason);
+/* NONE: no such word. */
 baton_reason bta_reason_of(struct bt_str word);
 
 #endif

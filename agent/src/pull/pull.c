@@ -173,6 +173,7 @@ static void report(struct bta_pulls *pulls, uint64_t owner,
                    const baton_event *event)
 {
     const struct bta_pull_report text = {
+        .is_pulled = event->type == BATON_EVENT_PULLED,
         .proxy = owner,
         .handoff = event->handoff,
         .bytes = event->bytes,
@@ -185,13 +186,8 @@ static void report(struct bta_pulls *pulls, uint64_t owner,
         .provider = event->provider,
     };
 
-    if (pulls->links == NULL) {
-        return;
-    }
-    if (event->type == BATON_EVENT_PULLED) {
-        bta_links_pulled(pulls->links, &text);
-    } else {
-        bta_links_pull_failed(pulls->links, &text);
+    if (pulls->links != NULL) {
+        bta_links_pull_over(pulls->links, &text);
     }
 }
 
@@ -1046,13 +1042,14 @@ void bta_pulls_sync(struct bta_pulls *pulls, uint64_t proxy,
     TAILQ_FOREACH (recent, &pulls->recent, entry) {
         if (recent->owner == proxy) {
             bta_link_sync_pull(link, recent->handoff,
-                               recent->is_pulled ? "pulled" : "pull_failed",
+                               recent->is_pulled ? LINK_TYPE_PULLED
+                                                 : LINK_TYPE_PULL_FAILED,
                                recent->reason);
         }
     }
     TAILQ_FOREACH (pull, &pulls->live, entry) {
         if (pull->params.owner == proxy) {
-            bta_link_sync_pull(link, pull->params.handoff, "pulling",
+            bta_link_sync_pull(link, pull->params.handoff, LINK_TYPE_PULLING,
                                BATON_REASON_NONE);
         }
     }
