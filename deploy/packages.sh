@@ -7,7 +7,7 @@
 
 packages_build="
     build-essential cmake ninja-build pkg-config
-    libevent-dev libjansson-dev libyaml-dev libssl-dev libxxhash-dev
+    libevent-dev libc-ares-dev libjansson-dev libyaml-dev libssl-dev libxxhash-dev
     libfabric-dev node-llhttp check ca-certificates curl"
 packages_test="
     python3 python3-venv iproute2 procps util-linux

@@ -167,6 +167,26 @@ static enum bt_status open_probes(struct control *control)
     return probes_open(&options, &control->probes);
 }
 
+static bool on_addrs(void *owner, struct engine *engine,
+                     const struct bt_addrs *addrs)
+{
+    const struct control *const control = owner;
+
+    return roster_set_addrs(control->roster, engine, addrs);
+}
+
+static enum bt_status open_names(struct control *control)
+{
+    const struct names_options options = {
+        .loop = control->loop,
+        .config = control->options.config,
+        .on_addrs = on_addrs,
+        .owner = control,
+    };
+
+    return names_open(&options, &control->names);
+}
+
 static void on_swept(void *owner, const struct orders_swept *swept)
 {
     const struct control *const control = owner;
@@ -215,7 +235,7 @@ static enum bt_status open_parts(struct control *control)
         status = open_agents(control);
     }
     if (status == BT_OK) {
-        status = names_open(control->loop, &control->names);
+        status = open_names(control);
     }
     if (status == BT_OK) {
         status = bootstraps_open(control->loop, control->options.config,

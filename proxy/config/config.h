@@ -126,6 +126,9 @@ struct config {
         char *admin_keys_file;
         char *engine_key_file;
     } auth;
+    struct {
+        char *servers; /* NULL: the system's */
+    } names;
     struct cors_conf cors;
     struct {
         int half_close; /* enum half_close */

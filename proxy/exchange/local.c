@@ -20,23 +20,27 @@ uint64_t local_random(struct local *local)
 struct bt_http_origin *local_origin(struct local *local,
                                     const struct engine *engine)
 {
-    struct bt_http_origin **const origin = &local->origins[engine->slot];
-    const struct bt_addrs *addrs;
+    struct local_origin *const ours = &local->origins[engine->slot];
+    uint64_t version = 0;
+    const struct bt_addrs *const addrs = engine_addrs_at(engine, &version);
 
-    if (*origin != NULL) {
-        return *origin;
+    if (ours->origin != NULL && ours->version == version) {
+        return ours->origin;
     }
-    addrs = engine_addrs(engine);
-    if (addrs == NULL || bt_http_origin_open(local->http, addrs->items,
-                                             addrs->count, origin) != BT_OK) {
-        *origin = NULL;
+    /* Its name stands for others now: open calls end where they are. */
+    bt_http_origin_close(&ours->origin);
+    if (addrs == NULL ||
+        bt_http_origin_open(local->http, addrs->items, addrs->count,
+                            &ours->origin) != BT_OK) {
+        ours->origin = NULL;
     }
-    return *origin;
+    ours->version = version;
+    return ours->origin;
 }
 
 void local_forget(struct local *local, const struct engine *engine)
 {
-    bt_http_origin_close(&local->origins[engine->slot]);
+    bt_http_origin_close(&local->origins[engine->slot].origin);
 }
 
 struct pool_local *local_pool(const struct local *local,
@@ -74,7 +78,7 @@ void local_fini(struct local *local)
 {
     admission_fini(&local->admission);
     for (size_t i = 0; local->origins != NULL && i < ENGINES_MAX; i++) {
-        bt_http_origin_close(&local->origins[i]);
+        bt_http_origin_close(&local->origins[i].origin);
     }
     bt_http_pool_close(&local->http);
     free(local->origins);

@@ -51,6 +51,12 @@ struct local_events {
     void (*on_less)(void *owner);
 };
 
+/* The connections to an engine, and for which of its addresses they are. */
+struct local_origin {
+    struct bt_http_origin *origin; /* NULL: not needed yet */
+    uint64_t version;
+};
+
 #define LOCAL_BUCKETS 4096 /* a power of two */
 
 struct local {
@@ -60,8 +66,8 @@ struct local {
     struct bt_mailbox *mailbox; /* news of the control thread */
     struct bt_metrics *metrics;
     struct bt_http_pool *http;
-    struct bt_http_origin **origins; /* by slot; NULL: not needed yet */
-    struct pool_local *pools;        /* by pool id */
+    struct local_origin *origins; /* by slot */
+    struct pool_local *pools;     /* by pool id */
     struct admission admission;
     struct exchange *buckets[LOCAL_BUCKETS];
     uint64_t next_exchange;

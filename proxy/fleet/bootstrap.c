@@ -24,6 +24,7 @@ struct bootstrap {
     struct bootstraps *all;
     struct engine *engine;
     struct bt_http_origin *origin; /* NULL: it has no address yet */
+    uint64_t version;              /* of the engine's addresses */
     struct bt_http_call *call;     /* NULL: none is under way */
     struct bt_timer timer; /* the next one, or the present one's limit */
     struct bt_buf request;
@@ -194,7 +195,13 @@ static bool find_addrs(const struct engine *engine, struct bt_addrs *addrs_p)
 static bool has_origin(struct bootstrap *bootstrap)
 {
     struct bt_addrs addrs;
+    uint64_t version = 0;
 
+    (void)engine_addrs_at(bootstrap->engine, &version);
+    if (version != bootstrap->version) {
+        bt_http_origin_close(&bootstrap->origin);
+        bootstrap->version = version;
+    }
     if (bootstrap->origin == NULL && find_addrs(bootstrap->engine, &addrs) &&
         bt_http_origin_open(bootstrap->all->pool, addrs.items, addrs.count,
                             &bootstrap->origin) != BT_OK) {

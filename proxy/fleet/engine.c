@@ -23,6 +23,8 @@ static enum bt_status engine_read(struct engine *engine,
                                   const struct config *config)
 {
     const struct engine_conf *const conf = engine->conf;
+    struct engine_place *none = NULL;
+    struct bt_addrs addrs;
     const char *why = "";
     const char *const key_file =
         conf->key_file != NULL ? conf->key_file : config->auth.engine_key_file;
@@ -34,11 +36,12 @@ static enum bt_status engine_read(struct engine *engine,
     }
     engine->is_probed =
         config->timeouts.probe_interval != 0 && !engine->url.is_tls;
-    if (!bt_url_addr(&engine->url, &engine->addrs)) {
-        atomic_init(&engine->is_unresolved, true);
-        atomic_init(&engine->failed_at_ms, 1);
-    }
+    atomic_init(&engine->failed_at_ms, 1);
     atomic_init(&engine->blocks_free, UINT64_MAX);
+    if (bt_url_addr(&engine->url, &addrs) &&
+        engine_set_addrs(engine, &addrs, &none) != BT_OK) {
+        return BT_ERR_NOMEM;
+    }
     return key_file == NULL ? BT_OK : bt_key_read(key_file, &engine->key);
 }
 
@@ -84,6 +87,7 @@ void engine_close(struct engine **engine)
     *engine = NULL;
     if (dead != NULL) {
         free_names(dead);
+        free(atomic_load(&dead->where));
         bt_key_free(&dead->key);
         config_engine_free(dead->own_conf);
         free(dead);
@@ -182,16 +186,39 @@ const char *engine_bootstrap(const struct engine *engine)
 
 const struct bt_addrs *engine_addrs(const struct engine *engine)
 {
-    return atomic_load_explicit(&engine->is_unresolved, memory_order_acquire)
-               ? NULL
-               : &engine->addrs;
+    uint64_t version;
+
+    return engine_addrs_at(engine, &version);
 }
 
-void engine_set_addrs(struct engine *engine, const struct bt_addrs *addrs)
+const struct bt_addrs *engine_addrs_at(const struct engine *engine,
+                                       uint64_t *version_p)
 {
-    engine->addrs = *addrs;
-    atomic_store(&engine->is_unresolved, false);
+    const struct engine_place *const where =
+        atomic_load_explicit(&engine->where, memory_order_acquire);
+
+    if (where == NULL) {
+        return NULL;
+    }
+    *version_p = where->version;
+    return &where->addrs;
+}
+
+enum bt_status engine_set_addrs(struct engine *engine,
+                                const struct bt_addrs *addrs,
+                                struct engine_place **old_p)
+{
+    const struct engine_place *const before = atomic_load(&engine->where);
+    struct engine_place *const where = malloc(sizeof(*where));
+
+    if (where == NULL) {
+        return BT_ERR_NOMEM;
+    }
+    where->version = before == NULL ? 1 : before->version + 1;
+    where->addrs = *addrs;
+    *old_p = atomic_exchange(&engine->where, where);
     atomic_store(&engine->failed_at_ms, 0);
+    return BT_OK;
 }
 
 void engine_mark_failed(struct engine *engine, uint64_t now_ms, const char *why)

@@ -1,8 +1,7 @@
 /*
  * One engine, with what all threads need to know of it. It belongs to the
  * fleet (fleet.h), which frees it when no thread knows it any more; until then
- * only the atomics change, and the addresses of a name, once, behind
- * is_unresolved.
+ * only the atomics change.
  *
  * Writers: in_flight by workers; links, pairs and occupancy by the control
  * thread; health by both.
@@ -29,6 +28,12 @@ enum engine_state {
 
 struct engine_name;
 
+/* Where it listens; immutable, replaced as a whole. */
+struct engine_place {
+    uint64_t version; /* of this engine's, from 1 */
+    struct bt_addrs addrs;
+};
+
 struct engine {
     uint64_t id;    /* never used again */
     unsigned slot;  /* below ENGINES_MAX, its own while it is in memory */
@@ -39,8 +44,7 @@ struct engine {
     struct engine_conf *own_conf; /* conf, where the fleet's owner gave it */
     _Atomic(enum engine_state) state;
     struct bt_url url;
-    struct bt_addrs addrs;     /* see engine_addrs */
-    atomic_bool is_unresolved; /* its name has no address yet */
+    _Atomic(struct engine_place *) where; /* NULL: its name has no address */
     bool is_probed;
     struct bt_str key; /* bearer key, empty: none */
 
@@ -107,10 +111,20 @@ bool engine_is_usable(const struct engine *engine);
 /* Has it said what must be known to ask it? Its agents, its bootstrap server.
  */
 bool engine_is_introduced(const struct engine *engine);
-/* Where it listens; NULL while its name has no address. Set once. */
+/* Where it listens; NULL while its name has no address. For this turn of the
+ * loop alone. */
 const struct bt_addrs *engine_addrs(const struct engine *engine);
-/* Its name was resolved: it is usable from now on. */
-void engine_set_addrs(struct engine *engine, const struct bt_addrs *addrs);
+/* As it; *version_p changes with the addresses. */
+const struct bt_addrs *engine_addrs_at(const struct engine *engine,
+                                       uint64_t *version_p);
+/*
+ * Its name was resolved, to other addresses than before: it is usable from now
+ * on. What was there before (or NULL) is the caller's to free when no worker
+ * reads it any more. Control thread.
+ */
+BT_MUST_CHECK enum bt_status engine_set_addrs(struct engine *engine,
+                                              const struct bt_addrs *addrs,
+                                              struct engine_place **old_p);
 /*
  * May P's answer name this host and port? True for the engine's own addresses,
  * its URL's host, and what handoff_hosts and handoff_ports allow; names are

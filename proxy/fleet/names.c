@@ -4,60 +4,88 @@
 #include "proxy/fleet/names.h"
 
 #include "common/base/log.h"
-#include "common/io/lookup.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/queue.h>
 
-#define ASKING_MAX 64   /* look-ups at once */
+#define ASKING_MAX 64   /* questions at once */
 #define START_MS   3000 /* what the start waits for all names together */
-#define LOOK_MS    50   /* between two looks at one that is under way */
+#define TURN_MS    20   /* until there may be room for a question */
 #define AGAIN_MS   1000 /* after a failure; doubled each time up to */
 #define AGAIN_MAX  30000
+#define TTL_MIN    1000
+#define TTL_MAX    300000
+#define TTL_NONE   30000 /* where it is not known: a hosts file */
 
-/* One engine without an address. */
 struct name {
     TAILQ_ENTRY(name) entry;
     struct names *names;
     struct engine *engine;
-    struct bt_lookup *lookup; /* NULL: none is under way */
+    struct bt_query *query; /* NULL: it is not asked for now */
     struct bt_timer timer;
     uint64_t again_ms;
-    const char *why; /* as last logged */
+    const char *why; /* as last logged; NULL: it is good */
+    bool is_first;   /* nothing was heard yet */
 };
 
 struct names {
-    struct bt_loop *loop;
+    struct names_options options;
+    struct bt_resolver *resolver;
     TAILQ_HEAD(, name) items;
-    size_t asking; /* look-ups under way */
+    size_t asking;  /* queries under way */
+    size_t unheard; /* names of which nothing was heard */
 };
 
-static void log_found(const struct engine *engine)
+static void log_addrs(const struct engine *engine, const struct bt_addrs *addrs,
+                      bool is_first)
 {
-    const struct bt_addrs *const addrs = engine_addrs(engine);
     char text[BT_ADDR_TEXT_MAX];
 
     bt_addr_format(&addrs->items[0], text);
-    bt_log(BT_LOG_INFO, engine->url.normal, "its name is resolved: %s%s", text,
+    bt_log(BT_LOG_INFO, engine->url.normal, "its name %s %s%s",
+           is_first ? "is resolved:" : "stands for others now:", text,
            addrs->count > 1 ? " and others" : "");
 }
 
 /* Once for each cause. */
 static void log_failed(struct name *name, const char *why)
 {
-    if (name->why != why) {
-        name->why = why;
-        bt_log(BT_LOG_WARN, name->engine->url.normal,
-               "not usable: its name is not resolved: %s; it is asked for "
-               "again from time to time",
-               why);
+    if (name->why == why) {
+        return;
     }
+    name->why = why;
+    bt_log(BT_LOG_WARN, name->engine->url.normal,
+           "%s: %s; it is asked for again from time to time",
+           engine_addrs(name->engine) == NULL
+               ? "not usable: its name is not resolved"
+               : "its name is not resolved any more, what it stood for is kept",
+           why);
 }
 
-static void end_lookup(struct name *name)
+static bool has_addr(const struct bt_addrs *addrs, const struct bt_addr *addr)
 {
-    bt_lookup_close(&name->lookup);
-    name->names->asking--;
+    for (size_t i = 0; i < addrs->count; i++) {
+        if (addrs->items[i].len == addr->len &&
+            memcmp(&addrs->items[i].sa, &addr->sa, addr->len) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* As sets: servers turn their answers around. Each is there once. */
+static bool is_same(const struct bt_addrs *a, const struct bt_addrs *b)
+{
+    if (a == NULL || a->count != b->count) {
+        return false;
+    }
+    for (size_t i = 0; i < a->count; i++) {
+        if (!has_addr(b, &a->items[i])) {
+            return false;
+        }
+    }
+    return true;
 }
 
 static void ask_again(struct name *name)
@@ -67,70 +95,87 @@ static void ask_again(struct name *name)
         name->again_ms * 2 < AGAIN_MAX ? name->again_ms * 2 : AGAIN_MAX;
 }
 
-static void ask(struct name *name)
+static uint64_t clamp_ttl(uint64_t ms)
 {
-    if (name->names->asking >= ASKING_MAX) {
-        bt_timer_set(&name->timer, LOOK_MS);
-    } else if (bt_lookup_open(&name->engine->url, &name->lookup) == BT_OK) {
-        name->names->asking++;
-        bt_timer_set(&name->timer, LOOK_MS);
-    } else {
-        name->lookup = NULL;
-        log_failed(name, "the look-up cannot be started");
-        ask_again(name);
+    ms = ms == 0 ? TTL_NONE : ms;
+    ms = ms < TTL_MIN ? TTL_MIN : ms;
+    return ms > TTL_MAX ? TTL_MAX : ms;
+}
+
+static void take_addrs(struct name *name, const struct bt_answer *answer)
+{
+    const struct names_options *const options = &name->names->options;
+    const struct bt_addrs *const before = engine_addrs(name->engine);
+
+    if (!is_same(before, &answer->addrs)) {
+        log_addrs(name->engine, &answer->addrs, before == NULL);
+        if (!options->on_addrs(options->owner, name->engine, &answer->addrs)) {
+            log_failed(name, "out of memory");
+            ask_again(name);
+            return;
+        }
+    }
+    name->why = NULL;
+    name->again_ms = AGAIN_MS;
+    bt_timer_set(&name->timer, clamp_ttl(answer->ttl_ms));
+}
+
+static void heard(struct name *name)
+{
+    name->names->unheard -= name->is_first ? 1 : 0;
+    name->is_first = false;
+}
+
+static void end_query(struct name *name)
+{
+    if (name->query != NULL) {
+        bt_query_close(&name->query);
+        name->names->asking--;
     }
 }
 
-static void look(struct name *name)
+static void on_answer(void *owner, const struct bt_answer *answer)
 {
-    const char *why = "";
-    struct bt_addrs addrs;
-    const enum bt_status status = bt_lookup_take(name->lookup, &addrs, &why);
+    struct name *const name = owner;
 
-    if (status == BT_AGAIN) {
-        bt_timer_set(&name->timer, LOOK_MS);
-    } else if (status != BT_OK) {
-        log_failed(name, why);
-        end_lookup(name);
-        ask_again(name);
+    heard(name);
+    if (answer->status == BT_OK) {
+        take_addrs(name, answer);
     } else {
-        bt_timer_clear(&name->timer);
-        end_lookup(name);
-        engine_set_addrs(name->engine, &addrs);
-        log_found(name->engine);
+        log_failed(name, answer->why);
+        ask_again(name);
     }
+    end_query(name);
 }
 
 static void on_due(struct bt_timer *timer)
 {
     struct name *const name = bt_container_of(timer, struct name, timer);
+    struct names *const names = name->names;
 
-    if (name->lookup == NULL) {
-        ask(name);
+    if (names->asking >= ASKING_MAX) {
+        bt_timer_set(timer, TURN_MS);
+    } else if (bt_query_open(names->resolver, &name->engine->url, on_answer,
+                             name, &name->query) == BT_OK) {
+        names->asking++;
     } else {
-        look(name);
+        name->query = NULL;
+        heard(name);
+        log_failed(name, "out of memory");
+        ask_again(name);
     }
 }
 
-/* All were asked for at once: one that hangs takes no other's time. */
 void names_await(struct names *names)
 {
     const uint64_t until_us = bt_clock_us() + START_MS * UINT64_C(1000);
     struct name *name;
 
+    while (names->unheard > 0 && bt_clock_us() < until_us) {
+        bt_loop_turn(names->options.loop, 10);
+    }
     TAILQ_FOREACH (name, &names->items, entry) {
-        const uint64_t now_us = bt_clock_us();
-
-        if (name->lookup == NULL && name->why == NULL) {
-            ask(name); /* there were too many at first */
-        }
-        if (name->lookup != NULL && now_us < until_us) {
-            bt_lookup_wait(name->lookup, (until_us - now_us) / 1000);
-        }
-        if (name->lookup != NULL) {
-            look(name);
-        }
-        if (name->why == NULL && engine_addrs(name->engine) == NULL) {
+        if (name->is_first) {
             log_failed(name, "no answer yet");
         }
     }
@@ -140,9 +185,8 @@ static void name_close(struct name *name)
 {
     TAILQ_REMOVE(&name->names->items, name, entry);
     bt_timer_clear(&name->timer);
-    if (name->lookup != NULL) {
-        end_lookup(name);
-    }
+    heard(name);
+    end_query(name);
     free(name);
 }
 
@@ -160,9 +204,11 @@ enum bt_status names_add(struct names *names, struct engine *engine)
     name->names = names;
     name->engine = engine;
     name->again_ms = AGAIN_MS;
-    bt_timer_init(&name->timer, names->loop, on_due);
+    name->is_first = true;
+    names->unheard++;
+    bt_timer_init(&name->timer, names->options.loop, on_due);
     TAILQ_INSERT_TAIL(&names->items, name, entry);
-    ask(name);
+    bt_timer_set(&name->timer, 0);
     return BT_OK;
 }
 
@@ -178,15 +224,29 @@ void names_remove(struct names *names, const struct engine *engine)
     }
 }
 
-enum bt_status names_open(struct bt_loop *loop, struct names **names_p)
+enum bt_status names_open(const struct names_options *options,
+                          struct names **names_p)
 {
-    struct names *const names = calloc(1, sizeof(*names));
+    const char *const servers = options->config->names.servers;
+    struct names *names = calloc(1, sizeof(*names));
+    enum bt_status status;
 
     if (names == NULL) {
         return BT_ERR_NOMEM;
     }
-    names->loop = loop;
+    names->options = *options;
     TAILQ_INIT(&names->items);
+    status = bt_resolver_open(options->loop, servers, &names->resolver);
+    if (status != BT_OK) {
+        if (status == BT_ERR_SYNTAX) {
+            bt_log(BT_LOG_ERROR, "names.servers",
+                   "cannot read \"%s\"; write addresses with commas between "
+                   "them, such as 10.0.0.2:53,[fd00::2]:53",
+                   servers);
+        }
+        free(names);
+        return status;
+    }
     *names_p = names;
     return BT_OK;
 }
@@ -203,5 +263,8 @@ void names_close(struct names **names_p)
         name_close(name);
         name = next;
     }
-    free(names);
+    if (names != NULL) {
+        bt_resolver_close(&names->resolver);
+        free(names);
+    }
 }

@@ -18,6 +18,7 @@ struct probe {
     struct probes *probes;
     struct engine *engine;
     struct bt_http_origin *origin; /* NULL: it has no address yet */
+    uint64_t version;              /* of its addresses */
     struct bt_http_call *call;     /* NULL: none is under way */
     struct bt_timer timer; /* the next one, or the present one's limit */
     struct bt_buf request;
@@ -119,8 +120,14 @@ static const struct bt_http_call_events CALL_EVENTS = {
 
 static bool has_origin(struct probe *probe)
 {
-    const struct bt_addrs *const addrs = engine_addrs(probe->engine);
+    uint64_t version = 0;
+    const struct bt_addrs *const addrs =
+        engine_addrs_at(probe->engine, &version);
 
+    if (version != probe->version) {
+        bt_http_origin_close(&probe->origin);
+        probe->version = version;
+    }
     if (probe->origin == NULL && addrs != NULL &&
         bt_http_origin_open(probe->probes->pool, addrs->items, addrs->count,
                             &probe->origin) != BT_OK) {

@@ -14,7 +14,7 @@
 #define ANSWER_MS 5000 /* a sweep whose answer was lost is made anew */
 
 enum departure_kind {
-    DEPARTURE_SIDE,  /* an old side is read no more */
+    DEPARTURE_OLD,   /* an old side, or old addresses, are read no more */
     DEPARTURE_DRAIN, /* nobody uses the engine */
     DEPARTURE_LEAVE, /* as it; then it is gone */
     DEPARTURE_FREE,  /* nobody knows it */
@@ -26,7 +26,9 @@ struct departure {
     struct roster *roster;
     enum departure_kind kind;
     struct engine *engine; /* SIDE: NULL */
-    struct side *old;      /* to be freed after the first sweep; or NULL */
+    /* To be freed after the first sweep; or NULL. */
+    struct side *old;
+    struct engine_place *old_place;
     struct bt_timer timer;
     uint64_t wait_ms;
     uint64_t cut_ms; /* LEAVE: loop time; 0: never */
@@ -102,12 +104,20 @@ static struct departure *departure_open(struct roster *roster,
     return departure;
 }
 
+static void free_old(struct departure *departure)
+{
+    free(departure->old);
+    free(departure->old_place);
+    departure->old = NULL;
+    departure->old_place = NULL;
+}
+
 /* The caller uses it no more. */
 static void departure_close(struct departure *departure)
 {
     TAILQ_REMOVE(&departure->roster->departures, departure, entry);
     bt_timer_clear(&departure->timer);
-    free(departure->old);
+    free_old(departure);
     free(departure);
 }
 
@@ -199,10 +209,9 @@ static void judge_known(struct departure *departure)
 static void judge(struct departure *departure)
 {
     departure->is_out = false;
-    free(departure->old);
-    departure->old = NULL;
+    free_old(departure);
     switch (departure->kind) {
-    case DEPARTURE_SIDE:
+    case DEPARTURE_OLD:
         departure_close(departure);
         break;
     case DEPARTURE_DRAIN:
@@ -272,7 +281,7 @@ void roster_swept(struct roster *roster, const struct orders_swept *swept)
 static enum bt_status publish(struct roster *roster, struct engine *engine)
 {
     struct departure *const departure =
-        departure_open(roster, DEPARTURE_SIDE, NULL);
+        departure_open(roster, DEPARTURE_OLD, NULL);
     enum bt_status status = BT_ERR_NOMEM;
 
     if (departure != NULL) {
@@ -325,6 +334,24 @@ enum bt_status roster_add(struct roster *roster, struct bt_str request,
     orders_tell_waiting(o->orders);
     *engine_p = engine;
     return BT_OK;
+}
+
+bool roster_set_addrs(struct roster *roster, struct engine *engine,
+                      const struct bt_addrs *addrs)
+{
+    struct departure *const departure =
+        departure_open(roster, DEPARTURE_OLD, NULL);
+
+    if (departure == NULL) {
+        return false;
+    }
+    if (engine_set_addrs(engine, addrs, &departure->old_place) != BT_OK) {
+        departure_close(departure);
+        return false;
+    }
+    sweep(departure);
+    orders_tell_waiting(roster->options.orders);
+    return true;
 }
 
 /* --- draining and removing --- */

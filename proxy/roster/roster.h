@@ -8,7 +8,8 @@
  *
  * Who uses or knows an engine is asked of the workers, which look through
  * their exchanges (a sweep): requests count nothing for it. A worker that has
- * answered has begun another turn, so it reads no old side any more.
+ * answered has begun another turn, so it reads no old side, and no old
+ * addresses, any more.
  *
  *   roster --NEWS_SWEEP--> worker: exchanges, models
  *          <--ORDER_SWEPT--
@@ -72,6 +73,11 @@ BT_MUST_CHECK enum bt_status roster_drain(struct roster *roster,
  */
 BT_MUST_CHECK enum bt_status roster_remove(struct roster *roster,
                                            struct engine *engine);
+
+/* An engine's name stands for other addresses now. False: memory is out. */
+BT_MUST_CHECK bool roster_set_addrs(struct roster *roster,
+                                    struct engine *engine,
+                                    const struct bt_addrs *addrs);
 
 /* A worker's answer to a sweep. */
 void roster_swept(struct roster *roster, const struct orders_swept *swept);

@@ -91,7 +91,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class Stub:
-    def __init__(self, script):
+    def __init__(self, script, address=("127.0.0.1", 0)):
         self.script, self.seen, self.lock = script, [], threading.Lock()
         self.health = lambda request: request.whole({})
         self.on_get = lambda request: request.whole({"object": "list", "data": [{"id": "m", "object": "model"}]})
@@ -116,9 +116,9 @@ class Stub:
                 with contextlib.suppress(ConnectionError):
                     stub.script(request)
 
-        self.server = Server(("127.0.0.1", 0), Handler)
+        self.server = Server(address, Handler)
         self.port = self.server.server_address[1]
-        self.url = "http://127.0.0.1:%d" % self.port
+        self.url = "http://%s:%d" % (address[0], self.port)
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
         self.thread.start()
 

@@ -35,6 +35,7 @@ FLOORS = {
 DOORS = {
     "libevent": (r"event2?[./]", r"common/io/(loop|stream)\.c"),
     "llhttp": (r"llhttp", r"common/http/http_parse\.c"),
+    "c-ares": (r"ares\.h", r"common/io/resolver\.c"),
     "libyaml": (r"yaml\.h", r"common/conf/conf_yaml\.c"),
     "OpenSSL": (r"openssl/", r"common/proof\.c|proxy/config/auth\.c"),
     "jansson": (r"jansson", r"proxy/admin/admin_view\.c|agent/engine/serve/eng_request\.c|bench/micro/micro_json\.c"),

@@ -78,7 +78,7 @@ configure() {
 }
 
 parts() {
-    configure proxy "libevent_core jansson yaml-0.1 openssl libssl libcrypto" \
+    configure proxy "libevent_core libcares jansson yaml-0.1 openssl libssl libcrypto" \
         -DBATON_AGENT=OFF -DBATON_ENGINE=OFF -DBATON_BENCH=OFF
     grep -qw baton-proxy "$work/targets" || fail "the proxy alone: no proxy"
     configure library "libfabric openssl libssl libcrypto" -DBATON_PROXY=OFF \

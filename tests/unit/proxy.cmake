@@ -5,7 +5,8 @@ foreach(module request route fault filter headers engine auth cors quota bootstr
 endforeach()
 
 set(support ${PROJECT_SOURCE_DIR}/tests/support)
-baton_unit(test_names LIBS baton_proxy SOURCES ${support}/pair.c)
+baton_unit(test_names LIBS baton_proxy
+           SOURCES ${support}/pair.c ${support}/dns.c)
 baton_unit(test_roster LIBS baton_proxy SOURCES ${support}/pair.c)
 baton_unit(test_proxy_relay LIBS baton_proxy SOURCES ${support}/fake_sink.c)
 # fake_leg.c and the test itself stand in for leg.c and control.c.

@@ -114,6 +114,7 @@ START_TEST(a_name_without_an_address_is_not_usable_until_it_has_one)
 {
     static char named[] = "http://no-such-host.invalid:8100";
     struct bt_addrs addrs = {.count = 1};
+    struct engine_place *before = NULL;
     struct engine *engine;
 
     pair.engines[0].url = named;
@@ -124,7 +125,8 @@ START_TEST(a_name_without_an_address_is_not_usable_until_it_has_one)
     ck_assert(
         engine_owns_host(engine, BT_STR("NO-such-host.invalid"), BT_STR("1")));
     ck_assert_int_eq(bt_addr_parse("127.0.0.1:8100", &addrs.items[0]), BT_OK);
-    engine_set_addrs(engine, &addrs);
+    ck_assert_int_eq(engine_set_addrs(engine, &addrs, &before), BT_OK);
+    free(before);
     ck_assert(engine_is_usable(engine));
     ck_assert_uint_eq(engine_addrs(engine)->count, 1);
 }
@@ -193,13 +195,15 @@ START_TEST(any_address_of_an_engine_is_its_own)
 {
     static char named[] = "http://two.invalid:8100";
     struct bt_addrs addrs = {.count = 2};
+    struct engine_place *before = NULL;
     struct engine *engine;
 
     pair.engines[0].url = named;
     engine = open_prefill();
     ck_assert_int_eq(bt_addr_parse("[fd00::1]:8100", &addrs.items[0]), BT_OK);
     ck_assert_int_eq(bt_addr_parse("10.9.0.1:8100", &addrs.items[1]), BT_OK);
-    engine_set_addrs(engine, &addrs);
+    ck_assert_int_eq(engine_set_addrs(engine, &addrs, &before), BT_OK);
+    free(before);
     ck_assert(engine_owns_host(engine, BT_STR("fd00::1"), BT_STR("1")));
     ck_assert(engine_owns_host(engine, BT_STR("10.9.0.1"), BT_STR("1")));
     ck_assert(!engine_owns_host(engine, BT_STR("10.9.0.2"), BT_STR("1")));

@@ -12,6 +12,7 @@ static struct engine *prefills[ENGINES];
 static struct engine *decodes[ENGINES];
 static struct pool_conf pool_conf;
 static struct pool pool;
+static struct engine_place place;
 static struct side *sides[ENGINE_ROLES];
 static struct route_ask ask;
 static struct route_choice choice;
@@ -40,6 +41,7 @@ static void setup(void)
         engine->role = i < ENGINES ? ENGINE_PREFILL : ENGINE_DECODE;
         atomic_store(&engine->blocks_free, UINT64_MAX);
         (i < ENGINES ? prefills : decodes)[i % ENGINES] = engine;
+        atomic_store(&engine->where, &place);
         sides[engine->role]->engines[i % ENGINES] = engine;
     }
     ask = (struct route_ask){.pool = &pool, .wants_prefill = true};
@@ -206,11 +208,11 @@ START_TEST(an_engine_whose_name_has_no_address_is_never_tried)
 {
     for (size_t i = 0; i < ENGINES; i++) {
         break_engine(decodes[i], 1 + i);
-        atomic_store(&decodes[i]->is_unresolved, i < 2);
+        atomic_store(&decodes[i]->where, i < 2 ? NULL : &place);
     }
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
     ck_assert_ptr_eq(choice.decode, decodes[2]);
-    atomic_store(&decodes[2]->is_unresolved, true);
+    atomic_store(&decodes[2]->where, NULL);
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_DECODE);
 }
 END_TEST

@@ -104,6 +104,13 @@ static void on_news(void *owner, struct bt_mail *mail)
     free(news);
 }
 
+static bool on_addrs(void *owner, struct engine *engine,
+                     const struct bt_addrs *addrs)
+{
+    (void)owner;
+    return roster_set_addrs(fx.roster, engine, addrs);
+}
+
 static void open_parts(void)
 {
     const struct agents_options agents = {.loop = fx.loop,
@@ -118,6 +125,9 @@ static void open_parts(void)
                                           .stats = fx.stats,
                                           .on_lost = on_lost};
 
+    const struct names_options names = {
+        .loop = fx.loop, .config = &fx.config, .on_addrs = on_addrs};
+
     ck_assert_int_eq(orders_open(fx.loop, &fx.orders), BT_OK);
     fx.handoffs = handoffs_open(fx.stats, &HANDOFFS_EVENTS, &fx);
     ck_assert_ptr_nonnull(fx.handoffs);
@@ -125,7 +135,7 @@ static void open_parts(void)
     ck_assert_int_eq(agents_open(&agents, &fx.agents), BT_OK);
     agents_set_handoffs(fx.agents, fx.handoffs);
     ck_assert_int_eq(probes_open(&probes, &fx.probes), BT_OK);
-    ck_assert_int_eq(names_open(fx.loop, &fx.names), BT_OK);
+    ck_assert_int_eq(names_open(&names, &fx.names), BT_OK);
     ck_assert_int_eq(bootstraps_open(fx.loop, &fx.config, &fx.bootstraps),
                      BT_OK);
 }
