@@ -124,11 +124,6 @@ void engine_set_paired(struct engine *decode, const struct engine *prefill,
     }
 }
 
-const char *engine_bootstrap_id(const struct engine *engine)
-{
-    return atomic_load_explicit(&engine->bootstrap_id, memory_order_acquire);
-}
-
 bool engine_set_bootstrap_id(struct engine *engine, struct bt_str id)
 {
     struct engine_name *const name = malloc(sizeof(*name) + id.len + 1);
@@ -141,41 +136,6 @@ bool engine_set_bootstrap_id(struct engine *engine, struct bt_str id)
     atomic_store_explicit(&engine->bootstrap_id, name->text,
                           memory_order_release);
     return true;
-}
-
-static inline bool is_introduced(const struct engine *engine)
-{
-    const int connector = engine->pool->conf->connector;
-
-    if (connector == CONNECTOR_BATON) {
-        return atomic_load_explicit(&engine->is_linked, memory_order_relaxed);
-    }
-    return connector != CONNECTOR_MOONCAKE || engine->role != ENGINE_PREFILL ||
-           engine_bootstrap_id(engine) != NULL;
-}
-
-bool engine_is_introduced(const struct engine *engine)
-{
-    return is_introduced(engine);
-}
-
-static inline bool is_alive(const struct engine *engine)
-{
-    return atomic_load_explicit(&engine->failed_at_ms, memory_order_relaxed) ==
-               0 &&
-           is_introduced(engine);
-}
-
-bool engine_is_alive(const struct engine *engine)
-{
-    return is_alive(engine);
-}
-
-bool engine_is_usable(const struct engine *engine)
-{
-    return atomic_load_explicit(&engine->state, memory_order_relaxed) ==
-               ENGINE_UP &&
-           is_alive(engine);
 }
 
 const char *engine_bootstrap(const struct engine *engine)

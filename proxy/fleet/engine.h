@@ -104,13 +104,41 @@ static inline bool engine_is_paired(const struct engine *decode,
 void engine_set_paired(struct engine *decode, const struct engine *prefill,
                        bool is_paired);
 
-/* Does it answer? It may be draining. */
-bool engine_is_alive(const struct engine *engine);
-/* May it be given a new request? */
-bool engine_is_usable(const struct engine *engine);
+/* See bootstrap_id. */
+static inline const char *engine_bootstrap_id(const struct engine *engine)
+{
+    return atomic_load_explicit(&engine->bootstrap_id, memory_order_acquire);
+}
+
 /* Has it said what must be known to ask it? Its agents, its bootstrap server.
  */
-bool engine_is_introduced(const struct engine *engine);
+static inline bool engine_is_introduced(const struct engine *engine)
+{
+    const int connector = engine->pool->conf->connector;
+
+    if (connector == CONNECTOR_BATON) {
+        return atomic_load_explicit(&engine->is_linked, memory_order_relaxed);
+    }
+    return connector != CONNECTOR_MOONCAKE || engine->role != ENGINE_PREFILL ||
+           engine_bootstrap_id(engine) != NULL;
+}
+
+/* Does it answer? It may be draining. */
+static inline bool engine_is_alive(const struct engine *engine)
+{
+    return atomic_load_explicit(&engine->failed_at_ms, memory_order_relaxed) ==
+               0 &&
+           engine_is_introduced(engine);
+}
+
+/* May it be given a new request? */
+static inline bool engine_is_usable(const struct engine *engine)
+{
+    return atomic_load_explicit(&engine->state, memory_order_relaxed) ==
+               ENGINE_UP &&
+           engine_is_alive(engine);
+}
+
 /* Where it listens; NULL while its name has no address. For this turn of the
  * loop alone. */
 const struct bt_addrs *engine_addrs(const struct engine *engine);
@@ -135,8 +163,7 @@ bool engine_owns_host(const struct engine *engine, struct bt_str host,
                       struct bt_str port);
 /* Where P's bootstrap server listens, host:port. */
 const char *engine_bootstrap(const struct engine *engine);
-/* See bootstrap_id. Control thread; false when memory is out. */
-const char *engine_bootstrap_id(const struct engine *engine);
+/* Control thread; false when memory is out. */
 bool engine_set_bootstrap_id(struct engine *engine, struct bt_str id);
 
 /* These log the change, once. */

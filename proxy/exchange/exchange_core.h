@@ -1,0 +1,216 @@
+/*
+ * What the parts of an exchange share; see exchange.h for the whole.
+ *
+ *   legs, client, timer, news --> exchange_events
+ *                                      |
+ *              P's leg                 v                  D's leg
+ *        exchange_prefill <---- which machine? ----> exchange_decode
+ *                |     \------> exchange_failure <------/     |
+ *                |                    |                       |
+ *                v                    v                       v
+ *          exchange_state      exchange_dispatch        exchange_end
+ *          set a state           (attempt's plan)       the verdict
+ *                |                    ^                       ^
+ *                '--> exchange_follow: consequence.def -------'
+ */
+#ifndef PROXY_EXCHANGE_EXCHANGE_CORE_H
+#define PROXY_EXCHANGE_EXCHANGE_CORE_H
+
+#include "common/base/log.h"
+#include "proxy/base/quota.h"
+#include "proxy/exchange/blame.h"
+#include "proxy/exchange/complaint.h"
+#include "proxy/exchange/exchange.h"
+
+#define LINGER_MS 250
+#define REPORT_MS 250
+#define WORDS_MS  1000 /* for the body of an engine's 5xx */
+
+static inline const struct pool_conf *conf_of(const struct exchange *x)
+{
+    return x->attempt.pool->conf;
+}
+
+/* Of its connector; false while no pool is chosen. */
+static inline bool is_baton(const struct exchange *x)
+{
+    return x->attempt.pool != NULL && conf_of(x)->connector == CONNECTOR_BATON;
+}
+
+static inline bool is_stock(const struct exchange *x)
+{
+    return x->attempt.pool != NULL && prefill_is_stock(conf_of(x)->connector);
+}
+
+static inline bool is_at_once(const struct exchange *x)
+{
+    return prefill_is_at_once(conf_of(x)->connector);
+}
+
+static inline uint64_t now_ms(const struct exchange *x)
+{
+    return bt_loop_now_ms(x->local->loop);
+}
+
+/* --- exchange_state.c --- */
+
+/* Nobody needs it any more: freed, and no longer charged. */
+void exchange_drop_body(struct exchange *x);
+/*
+ * One timer for all of them. It is set again only for an earlier one: when it
+ * fires too soon, it looks when the next is due.
+ */
+void exchange_set_due(struct exchange *x, enum exchange_due which,
+                      uint64_t delay);
+enum exchange_due exchange_next_due(const struct exchange *x);
+/* Sets the timer for what is due next. */
+void exchange_arm(struct exchange *x);
+/* Enter a state of one machine; what that means for the others is done. */
+void exchange_set_prefill(struct exchange *x, enum prefill_state state);
+void exchange_set_decode(struct exchange *x, enum decode_state state);
+void exchange_set_client(struct exchange *x, enum client_state state);
+
+/* --- exchange_end.c --- */
+
+/* Of a leg that is closed because the client's part is over. */
+enum leg_outcome exchange_late_outcome(const struct exchange *x);
+/*
+ * D's answer can overtake the agent's report of the pull, which takes the way
+ * over the control thread. A handoff that went well waits for it a little, so
+ * that its line in the access log is whole.
+ */
+bool exchange_lacks_report(const struct exchange *x);
+/* To control, where it knows the handoff and was not told yet. */
+void exchange_tell_release(struct exchange *x, enum release_reason reason,
+                           bool cancel_decode);
+/* All is over: buried at the end of this turn. */
+void exchange_finish(struct exchange *x);
+/* No other D may have it: whatever became of that call, P's blocks may be freed
+ * and used again. */
+bool exchange_is_spent(const struct exchange *x);
+/* D got a stock handoff: a close too soon would be parsed as no request. */
+bool exchange_must_linger(const struct exchange *x);
+/* P may have a handoff for us on its way. */
+bool exchange_must_harvest(const struct exchange *x);
+/* The client has its verdict, or is gone. */
+void exchange_end_client(struct exchange *x);
+/* By which the client knows the request: its own id, else ours. */
+struct bt_str exchange_id_text(const struct exchange *x);
+/* Our own fields of an answer's head. */
+void exchange_write_fields(const struct exchange *x, struct bt_buf *out);
+/* An error body of ours; the exchange itself goes on. */
+void exchange_send_fault(struct exchange *x, enum fault fault, unsigned status,
+                         struct bt_str detail);
+/* exchange_refuse with the fault's own status and words. */
+void exchange_fail(struct exchange *x, enum fault fault);
+/* Passes on an engine's answer as a whole. */
+void exchange_pass_answer(struct exchange *x, unsigned code,
+                          struct bt_str fields, struct bt_str body);
+/* An answer that was begun cannot be ended well. */
+void exchange_break_off(struct exchange *x, enum fault fault, unsigned status);
+
+/* --- exchange_dispatch.c --- */
+
+/* False when memory is out: the request was refused. */
+bool exchange_open_leg(struct exchange *x, struct leg *leg,
+                       struct engine *engine, const struct bt_json_splice *body,
+                       bool is_fresh);
+/* Open the legs that were planned; is_fresh: on no kept connection. */
+void exchange_start_decode(struct exchange *x, bool is_fresh);
+void exchange_start_prefill(struct exchange *x, bool is_fresh);
+/* May this handoff still go to another D? */
+bool exchange_handoff_is_good(const struct exchange *x);
+/* D alone from now on. */
+void exchange_go_alone(struct exchange *x, enum route_reason reason);
+/*
+ * What comes next, after a failure or at the start. False: nothing does, and
+ * the engine's own answer is to be passed on.
+ */
+bool exchange_go_next(struct exchange *x, bool passes_on);
+/* The request is read: who serves it? */
+void exchange_begin(struct exchange *x);
+/* Its turn in the queue; true: it left the queue. */
+bool exchange_on_turn(struct admission_wait *wait);
+
+/* --- exchange_follow.c --- */
+
+/* Nothing is open but, maybe, the release leg. */
+void exchange_end(struct exchange *x);
+/* What the present states mean: rows of consequence.def, until none is left. */
+void exchange_follow(struct exchange *x);
+
+/* --- exchange_failure.c --- */
+
+/* The leg is closed with that outcome, and the next plan carried out. */
+void exchange_prefill_fails(struct exchange *x, enum leg_outcome outcome,
+                            enum fault fault, unsigned status);
+void exchange_decode_fails(struct exchange *x, enum leg_outcome outcome,
+                           enum fault fault, unsigned status);
+/* As it, where the connection ended. */
+void exchange_decode_is_lost(struct exchange *x);
+/* The log has an engine's words, the client what it may know of them. */
+void exchange_complain(struct exchange *x, struct engine *engine,
+                       struct bt_str why, struct bt_str words);
+/* "it answered 500", in the arena. */
+struct bt_str exchange_answered_text(struct exchange *x, unsigned code);
+/* Its answer cannot be used. */
+void exchange_prefill_is_bad(struct exchange *x, enum fault fault,
+                             struct bt_str why);
+/*
+ * Did the engine die under the request? So it seems, too, when a connection
+ * that looked stale cannot be made anew.
+ */
+void exchange_count_death(struct exchange *x,
+                          const struct bt_http_failure *failure);
+enum leg_outcome exchange_outcome_of(const struct bt_http_failure *failure);
+/* For the client, where all engines are busy. */
+void exchange_keep_retry_after(struct exchange *x,
+                               const struct bt_http_head *head);
+/* Whose fault a head is: blame.h, with what the exchange knows. */
+enum blame exchange_blame_head(const struct exchange *x, const struct leg *leg,
+                               const struct bt_http_head *head);
+/* Our key was refused: 502, and a line for the operator. */
+void exchange_refuse_key(struct exchange *x, struct leg *leg);
+/* A compressed answer that cannot be looked into. */
+void exchange_refuse_coded(struct exchange *x, struct leg *leg);
+/*
+ * Passes an engine's 4xx on as it is. Private members are taken out; where its
+ * words tell what is private even so, they stay in the log.
+ */
+void exchange_pass_error(struct exchange *x, struct leg *leg, unsigned code,
+                         struct bt_str fields, struct bt_str body);
+/* A 429: may another engine be asked? Once. */
+bool exchange_busy_elsewhere(struct exchange *x, const struct leg *leg);
+/* An engine's 5xx is another attempt: its words are waited for, shortly. */
+bool exchange_leg_has_failed(const struct leg *leg);
+
+/* --- exchange_prefill.c --- */
+
+/* `fault`, or that of the whole exchange's deadline where that has passed. */
+enum fault exchange_deadline_fault(const struct exchange *x, enum fault fault);
+/* P's deadline. */
+void exchange_prefill_due(struct exchange *x);
+/* P's leg, while its answer is wanted. */
+void exchange_on_prefill(struct exchange *x, const struct leg_event *event);
+/* P's leg of a client that left. */
+void exchange_harvest_fails(struct exchange *x);
+void exchange_on_harvest(struct exchange *x, const struct leg_event *event);
+
+/* --- exchange_decode.c --- */
+
+/* D's deadline, before and while its answer is the client's. */
+void exchange_decode_due(struct exchange *x);
+/* Before its answer is the client's. */
+void exchange_on_decode(struct exchange *x, const struct leg_event *event);
+void exchange_stream_due(struct exchange *x, enum fault fault);
+void exchange_on_stream(struct exchange *x, const struct leg_event *event);
+/* The client is gone, and D knows of a handoff. */
+void exchange_linger_ends(struct exchange *x, enum leg_outcome outcome);
+void exchange_on_linger(struct exchange *x, const struct leg_event *event);
+
+/* --- exchange_events.c --- */
+
+/* The door of all legs. */
+void exchange_on_leg(void *owner, const struct leg_event *event);
+
+#endif
