@@ -16,6 +16,13 @@ struct bt_http_pool {
     struct bt_http_origin *origins;
 };
 
+struct bt_http_addrs {
+    size_t references; /* of the origin and of links */
+    size_t good;       /* index of the one that was good last */
+    size_t count;
+    struct bt_addr items[];
+};
+
 struct bt_http_origin {
     struct bt_grave grave;
     struct bt_http_pool *pool;
@@ -27,9 +34,7 @@ struct bt_http_origin {
     size_t idle_count;
     size_t links; /* idle and in use */
     bool is_closed;
-    size_t good; /* index of the address that was good last */
-    size_t addr_count;
-    struct bt_addr addrs[];
+    struct bt_http_addrs *addrs; /* the present ones */
 };
 
 struct bt_loop *bt_http_origin_loop(const struct bt_http_origin *origin)
@@ -59,9 +64,44 @@ static void unlist(struct bt_http_link *link)
     link->is_idle = false;
 }
 
+/* ---- addresses ---- */
+
+static struct bt_http_addrs *addrs_new(const struct bt_addr *items,
+                                       size_t count)
+{
+    struct bt_http_addrs *addrs =
+        malloc(sizeof(*addrs) + count * sizeof(*items));
+
+    if (addrs != NULL) {
+        addrs->references = 1;
+        addrs->good = 0;
+        addrs->count = count;
+        memcpy(addrs->items, items, count * sizeof(*items));
+    }
+    return addrs;
+}
+
+static struct bt_http_addrs *addrs_ref(struct bt_http_addrs *addrs)
+{
+    addrs->references++;
+    return addrs;
+}
+
+static void addrs_unref(struct bt_http_addrs *addrs)
+{
+    addrs->references--;
+    if (addrs->references == 0) {
+        free(addrs);
+    }
+}
+
 static void origin_destroy(struct bt_grave *grave)
 {
-    free(bt_container_of(grave, struct bt_http_origin, grave));
+    struct bt_http_origin *origin =
+        bt_container_of(grave, struct bt_http_origin, grave);
+
+    addrs_unref(origin->addrs);
+    free(origin);
 }
 
 static void origin_bury_if_unused(struct bt_http_origin *origin)
@@ -79,25 +119,46 @@ static void link_destroy(struct bt_grave *grave)
         bt_container_of(grave, struct bt_http_link, grave);
 
     bt_http_parser_close(&link->parser);
+    addrs_unref(link->addrs);
     free(link);
+}
+
+static size_t addr_index(const struct bt_http_link *link)
+{
+    return (link->first + link->tried - 1) % link->addrs->count;
 }
 
 const struct bt_addr *bt_http_link_addr(const struct bt_http_link *link)
 {
-    const struct bt_http_origin *const origin = link->origin;
-
-    return &origin->addrs[(link->first + link->tried - 1) % origin->addr_count];
+    return &link->addrs->items[addr_index(link)];
 }
 
 size_t bt_http_link_left(const struct bt_http_link *link)
 {
-    return link->origin->addr_count - link->tried;
+    return link->addrs->count - link->tried;
 }
 
 void bt_http_link_good(const struct bt_http_link *link)
 {
-    link->origin->good =
-        (size_t)(bt_http_link_addr(link) - link->origin->addrs);
+    link->addrs->good = addr_index(link);
+}
+
+/* Is its address one of the present ones? Then it keeps those. */
+static bool link_stays(struct bt_http_link *link)
+{
+    struct bt_http_addrs *const addrs = link->origin->addrs;
+    const struct bt_addr *const own = bt_http_link_addr(link);
+
+    for (size_t i = 0; i < addrs->count; i++) {
+        if (bt_addr_equal(&addrs->items[i], own)) {
+            addrs_unref(link->addrs);
+            link->addrs = addrs_ref(addrs);
+            link->first = i;
+            link->tried = 1;
+            return true;
+        }
+    }
+    return false;
 }
 
 enum bt_status bt_http_link_next(struct bt_http_link *link)
@@ -131,7 +192,8 @@ enum bt_status bt_http_link_open(
     }
     link->origin = origin;
     link->stream_events = stream_events;
-    link->first = origin->good;
+    link->addrs = addrs_ref(origin->addrs);
+    link->first = link->addrs->good;
     link->parser = bt_http_parser_open(BT_HTTP_ANSWERS, &origin->options.parse,
                                        parse_events, link);
     if (link->parser == NULL) {
@@ -148,6 +210,7 @@ enum bt_status bt_http_link_open(
 err_parser:
     bt_http_parser_close(&link->parser);
 err_link:
+    addrs_unref(link->addrs);
     free(link);
     return status;
 }
@@ -192,7 +255,8 @@ void bt_http_link_park(struct bt_http_link *link)
     struct bt_http_origin *origin = link->origin;
 
     link->call = NULL;
-    if (origin->is_closed || origin->options.idle_max == 0) {
+    if (origin->is_closed || origin->options.idle_max == 0 ||
+        (link->addrs != origin->addrs && !link_stays(link))) {
         bt_http_link_close(link);
         return;
     }
@@ -232,22 +296,47 @@ enum bt_status bt_http_origin_open(struct bt_http_pool *pool,
                                    const struct bt_addr *addrs, size_t count,
                                    struct bt_http_origin **origin_p)
 {
-    struct bt_http_origin *origin =
-        calloc(1, sizeof(*origin) + count * sizeof(*addrs));
+    struct bt_http_origin *origin = calloc(1, sizeof(*origin));
 
     if (origin == NULL) {
+        return BT_ERR_NOMEM;
+    }
+    origin->addrs = addrs_new(addrs, count);
+    if (origin->addrs == NULL) {
+        free(origin);
         return BT_ERR_NOMEM;
     }
     origin->pool = pool;
     origin->loop = pool->loop;
     origin->options = pool->options;
-    origin->addr_count = count;
-    memcpy(origin->addrs, addrs, count * sizeof(*addrs));
     TAILQ_INIT(&origin->idle);
     bt_timer_init(&origin->timer, pool->loop, on_due);
     origin->next = pool->origins;
     pool->origins = origin;
     *origin_p = origin;
+    return BT_OK;
+}
+
+enum bt_status bt_http_origin_set_addrs(struct bt_http_origin *origin,
+                                        const struct bt_addr *items,
+                                        size_t count)
+{
+    struct bt_http_addrs *const addrs = addrs_new(items, count);
+    struct bt_http_link *link = TAILQ_FIRST(&origin->idle);
+
+    if (addrs == NULL) {
+        return BT_ERR_NOMEM;
+    }
+    addrs_unref(origin->addrs);
+    origin->addrs = addrs;
+    while (link != NULL) {
+        struct bt_http_link *const next = TAILQ_NEXT(link, entry);
+
+        if (!link_stays(link)) {
+            bt_http_link_close(link);
+        }
+        link = next;
+    }
     return BT_OK;
 }
 

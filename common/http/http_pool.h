@@ -3,7 +3,8 @@
  * (http_call.h) take their connections from here.
  *
  *    pool -> origins -> idle links, newest first
- *                       call <-> link (while in use) -> stream, parser
+ *               |       call <-> link (while in use) -> stream, parser
+ *               +-> addresses <----+
  */
 #ifndef COMMON_HTTP_HTTP_POOL_H
 #define COMMON_HTTP_HTTP_POOL_H
@@ -36,10 +37,20 @@ void bt_http_pool_close(struct bt_http_pool **pool);
 BT_MUST_CHECK enum bt_status bt_http_origin_open(
     struct bt_http_pool *pool, const struct bt_addr *addrs, size_t count,
     struct bt_http_origin **origin_p);
+/*
+ * From now on it is found there (at least one; copied). Idle connections to
+ * other addresses are closed; calls go on where they are. BT_ERR_NOMEM: all is
+ * as before.
+ */
+BT_MUST_CHECK enum bt_status bt_http_origin_set_addrs(
+    struct bt_http_origin *origin, const struct bt_addr *addrs, size_t count);
 void bt_http_origin_close(struct bt_http_origin **origin);
 size_t bt_http_origin_idle(const struct bt_http_origin *origin);
 
 /* --- for http_call.c alone --- */
+
+/* What an origin had as addresses at one time; its links keep what they use. */
+struct bt_http_addrs;
 
 /* One connection to an origin, in use by a call or idle. */
 struct bt_http_link {
@@ -51,7 +62,8 @@ struct bt_http_link {
     struct bt_http_parser *parser;
     struct bt_http_call *call; /* NULL: idle */
     uint64_t idle_since_ms;
-    size_t first; /* index of the origin's address that was tried first */
+    struct bt_http_addrs *addrs;
+    size_t first; /* index of the address that was tried first */
     size_t tried; /* addresses so far; the last one is the stream's */
     bool is_idle;
     bool is_closed;
@@ -74,7 +86,7 @@ BT_MUST_CHECK enum bt_status bt_http_link_open(
 BT_MUST_CHECK enum bt_status bt_http_link_next(struct bt_http_link *link);
 /* Addresses that are not tried yet. */
 size_t bt_http_link_left(const struct bt_http_link *link);
-/* The address tried last; lives as long as the origin. */
+/* The address tried last; lives as long as the link. */
 const struct bt_addr *bt_http_link_addr(const struct bt_http_link *link);
 /* This address is good: the next connection begins with it. */
 void bt_http_link_good(const struct bt_http_link *link);

@@ -47,6 +47,21 @@ static enum bt_status addr_of_path(struct bt_str path, struct bt_addr *addr_p)
     return BT_OK;
 }
 
+bool bt_addr_equal(const struct bt_addr *a, const struct bt_addr *b)
+{
+    return a->len == b->len && memcmp(&a->sa, &b->sa, a->len) == 0;
+}
+
+bool bt_addrs_has(const struct bt_addrs *addrs, const struct bt_addr *addr)
+{
+    for (size_t i = 0; i < addrs->count; i++) {
+        if (bt_addr_equal(&addrs->items[i], addr)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool has_addr(const struct bt_addrs *addrs, const struct addrinfo *info)
 {
     for (size_t i = 0; i < addrs->count; i++) {

@@ -35,6 +35,8 @@ BT_MUST_CHECK enum bt_status bt_addr_parse(const char *text,
 /* Takes over a resolver's answer: each address once, BT_ADDRS_MAX at most. */
 struct addrinfo;
 void bt_addrs_take(struct bt_addrs *addrs, const struct addrinfo *found);
+bool bt_addr_equal(const struct bt_addr *a, const struct bt_addr *b);
+bool bt_addrs_has(const struct bt_addrs *addrs, const struct bt_addr *addr);
 /*
  * The host as 16 bytes, IPv4 in its mapped form; false for a unix socket, and
  * for a text that is no numeric address (brackets may stand around it).

@@ -543,6 +543,127 @@ START_TEST(a_call_that_was_shut_while_connecting_is_shut_at_the_next_address)
 }
 END_TEST
 
+/* ---- an origin that moves ---- */
+
+static void move_to(const struct bt_addr *addrs, size_t count)
+{
+    ck_assert_int_eq(bt_http_origin_set_addrs(origin, addrs, count), BT_OK);
+}
+
+/* The connection there is the next call's; the old listener hears nothing. */
+static void expect_call_at(int there)
+{
+    call(&other);
+    drop_server();
+    pair_until(loop, (server = pair_accept(there)) >= 0);
+    ck_assert_int_lt(pair_accept(listener), 0);
+    pair_until(loop, has_request());
+    finish(&other);
+}
+
+START_TEST(when_an_origin_moves_idle_connections_to_where_it_was_are_closed)
+{
+    struct bt_addr moved;
+    const int there = pair_listen(&moved);
+
+    begin();
+    finish(&owner);
+    ck_assert_uint_eq(bt_http_origin_idle(origin), 1);
+    move_to(&moved, 1);
+    ck_assert_uint_eq(bt_http_origin_idle(origin), 0);
+    pair_until(loop, !pair_recv(server, &got));
+    expect_call_at(there);
+    ck_assert_uint_eq(bt_http_origin_idle(origin), 1);
+    ck_assert_int_eq(close(there), 0);
+}
+END_TEST
+
+START_TEST(an_idle_connection_to_an_address_that_stays_is_kept)
+{
+    struct bt_addr addrs[3];
+
+    begin();
+    finish(&owner);
+    pair_nobody(&addrs[0]);
+    pair_nobody(&addrs[1]);
+    addrs[2] = addr;
+    move_to(addrs, 3);
+    ck_assert_uint_eq(bt_http_origin_idle(origin), 1);
+    call(&other);
+    pair_until(loop, has_request());
+    finish(&other);
+    ck_assert_uint_eq(bt_http_origin_idle(origin), 1);
+    move_to(addrs, 2); /* now it goes */
+    ck_assert_uint_eq(bt_http_origin_idle(origin), 0);
+}
+END_TEST
+
+START_TEST(a_call_in_flight_ends_where_it_is_and_its_connection_is_not_kept)
+{
+    struct bt_addr moved;
+    const int there = pair_listen(&moved);
+
+    begin();
+    move_to(&moved, 1);
+    finish(&owner);
+    ck_assert_uint_eq(owner.failed, 0);
+    ck_assert_uint_eq(bt_http_origin_idle(origin), 0);
+    expect_call_at(there);
+    ck_assert_int_eq(close(there), 0);
+}
+END_TEST
+
+START_TEST(a_call_in_flight_to_an_address_that_stays_gives_its_connection_back)
+{
+    struct bt_addr addrs[2];
+
+    begin();
+    pair_nobody(&addrs[0]);
+    addrs[1] = addr;
+    move_to(addrs, 2);
+    finish(&owner);
+    ck_assert_uint_eq(bt_http_origin_idle(origin), 1);
+}
+END_TEST
+
+/* It was at the first of three; one is all there is now. */
+START_TEST(a_call_that_is_connecting_goes_on_among_the_addresses_it_began_with)
+{
+    struct bt_addr addrs[3];
+    struct bt_addr moved;
+    const int there = pair_listen(&moved);
+
+    pair_nobody(&addrs[0]);
+    pair_nobody(&addrs[1]);
+    addrs[2] = addr;
+    open_addrs(addrs, 3, 2000);
+    call(&owner);
+    move_to(&moved, 1);
+    accept_one();
+    pair_until(loop, has_request());
+    bt_buf_clear(&got);
+    finish(&owner);
+    ck_assert_uint_eq(owner.failed, 0);
+    expect_call_at(there);
+    ck_assert_int_eq(close(there), 0);
+}
+END_TEST
+
+START_TEST(a_call_that_connects_nowhere_tells_the_last_address_after_a_move)
+{
+    struct bt_addr addrs[2];
+
+    pair_nobody(&addrs[0]);
+    pair_nobody(&addrs[1]);
+    open_addrs(addrs, 2, 2000);
+    call(&owner);
+    move_to(&addr, 1);
+    expect_failure(BT_ERR_REFUSED, true, false, false);
+    ck_assert_uint_eq(owner.failure.tried, 2);
+    ck_assert_mem_eq(&owner.failed_addr, &addrs[1], sizeof(addrs[1]));
+}
+END_TEST
+
 START_TEST(a_connection_closed_without_an_answer_is_told)
 {
     begin();
@@ -820,6 +941,12 @@ HARNESS_MAIN_WITH(
     the_address_that_was_good_is_tried_first_from_then_on,
     when_no_address_connects_the_last_one_is_told,
     a_call_that_was_shut_while_connecting_is_shut_at_the_next_address,
+    when_an_origin_moves_idle_connections_to_where_it_was_are_closed,
+    an_idle_connection_to_an_address_that_stays_is_kept,
+    a_call_in_flight_ends_where_it_is_and_its_connection_is_not_kept,
+    a_call_in_flight_to_an_address_that_stays_gives_its_connection_back,
+    a_call_that_is_connecting_goes_on_among_the_addresses_it_began_with,
+    a_call_that_connects_nowhere_tells_the_last_address_after_a_move,
     a_connection_closed_without_an_answer_is_told,
     a_connection_reset_without_an_answer_is_told,
     a_reused_connection_that_dies_is_stale,

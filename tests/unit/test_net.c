@@ -44,6 +44,21 @@ START_TEST(a_port_is_set_where_there_is_one)
 }
 END_TEST
 
+START_TEST(addresses_are_equal_with_host_and_port)
+{
+    static const char *const TEXTS[] = {"127.0.0.1:80", "127.0.0.1:81",
+                                        "127.0.0.2:80", "[::1]:80"};
+    struct bt_addrs addrs = {.count = 1};
+    struct bt_addr addr;
+
+    ck_assert_int_eq(bt_addr_parse(TEXTS[0], &addrs.items[0]), BT_OK);
+    for (size_t i = 0; i < BT_ARRAY_LEN(TEXTS); i++) {
+        ck_assert_int_eq(bt_addr_parse(TEXTS[i], &addr), BT_OK);
+        ck_assert_int_eq(bt_addrs_has(&addrs, &addr), i == 0);
+    }
+}
+END_TEST
+
 START_TEST(bad_addresses_are_refused)
 {
     static const char *const texts[] = {
@@ -317,6 +332,7 @@ START_TEST(listening_on_all_addresses_is_all_or_nothing)
 END_TEST
 
 HARNESS_MAIN("net", addresses_read_back_as_written,
+             addresses_are_equal_with_host_and_port,
              a_port_is_set_where_there_is_one, bad_addresses_are_refused,
              hosts_compare_without_their_ports, urls_are_normalised,
              bad_urls_say_why, a_url_with_more_than_host_and_port_is_told_so,
