@@ -17,6 +17,20 @@ uint64_t local_random(struct local *local)
     return local->random[--local->random_left];
 }
 
+static struct bt_http_origin *open_origin(const struct local *local,
+                                          struct local_origin *ours,
+                                          const struct bt_addrs *addrs,
+                                          uint64_t version)
+{
+    if (addrs == NULL ||
+        bt_http_origin_open(local->http, addrs->items, addrs->count,
+                            &ours->origin) != BT_OK) {
+        ours->origin = NULL;
+    }
+    ours->version = version;
+    return ours->origin;
+}
+
 struct bt_http_origin *local_origin(struct local *local,
                                     const struct engine *engine)
 {
@@ -27,14 +41,14 @@ struct bt_http_origin *local_origin(struct local *local,
     if (ours->origin != NULL && ours->version == version) {
         return ours->origin;
     }
-    /* Its name stands for others now: open calls end where they are. */
-    bt_http_origin_close(&ours->origin);
-    if (addrs == NULL ||
-        bt_http_origin_open(local->http, addrs->items, addrs->count,
-                            &ours->origin) != BT_OK) {
-        ours->origin = NULL;
+    if (ours->origin == NULL) {
+        return open_origin(local, ours, addrs, version);
     }
-    ours->version = version;
+    /* Its name stands for others now; without memory they wait. */
+    if (bt_http_origin_set_addrs(ours->origin, addrs->items, addrs->count) ==
+        BT_OK) {
+        ours->version = version;
+    }
     return ours->origin;
 }
 

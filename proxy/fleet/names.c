@@ -6,7 +6,6 @@
 #include "common/base/log.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <sys/queue.h>
 
 #define ASKING_MAX 64   /* questions at once */
@@ -63,17 +62,6 @@ static void log_failed(struct name *name, const char *why)
            why);
 }
 
-static bool has_addr(const struct bt_addrs *addrs, const struct bt_addr *addr)
-{
-    for (size_t i = 0; i < addrs->count; i++) {
-        if (addrs->items[i].len == addr->len &&
-            memcmp(&addrs->items[i].sa, &addr->sa, addr->len) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* As sets: servers turn their answers around. Each is there once. */
 static bool is_same(const struct bt_addrs *a, const struct bt_addrs *b)
 {
@@ -81,7 +69,7 @@ static bool is_same(const struct bt_addrs *a, const struct bt_addrs *b)
         return false;
     }
     for (size_t i = 0; i < a->count; i++) {
-        if (!has_addr(b, &a->items[i])) {
+        if (!bt_addrs_has(b, &a->items[i])) {
             return false;
         }
     }

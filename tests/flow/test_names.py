@@ -54,10 +54,10 @@ def twins():
         one.end()
 
 
-def named(stock, dns, port):
+def named(stock, dns, port, *flags):
     """A proxy of one D, which is named; not started."""
     pair = stock(start=False, prefill=0, decode=0, connector="none", proxy_flags=["--set", "names.servers=%s" % dns.servers, "--set", "timeouts.probe_interval=100ms"])
-    pair.proxy = pair.add(c.Proxy(pair, [*pair.proxy_flags, "--decode", "http://engine.test:%d" % port]))
+    pair.proxy = pair.add(c.Proxy(pair, [*pair.proxy_flags, *flags, "--decode", "http://engine.test:%d" % port]))
     pair.proxy.start().wait_ready()
     return pair
 
@@ -88,6 +88,20 @@ def test_a_name_that_moves_takes_its_requests_along_and_loses_none(stock, dns, t
         for client in clients:
             client.join(20 * c.PATIENCE)
     assert not bad and "stands for others now: 127.0.0.2:%d" % twins[0].port in pair.proxy.text()
+
+
+def test_a_name_that_gets_one_more_address_keeps_its_connections(stock, dns, twins):
+    dns.v4 = ["127.0.0.1"]
+    pair = named(stock, dns, twins[0].port, "--workers", "1", "--set", "timeouts.engine_keep_alive=60s")
+    pair.proxy.wait_routable()
+    assert pair.proxy.ask(body=HELLO)[0] == 200
+    dns.v4 = ["127.0.0.2", "127.0.0.1"]
+    c.eventually(lambda: "stands for others now" in pair.proxy.text(), 10, "the new address is known")
+    assert pair.proxy.ask(body=HELLO)[0] == 200 and not twins[1].seen
+    assert len(twins[0].seen) == 2 and len({r.handler.client_address for r in twins[0].seen}) == 1
+    dns.v4 = ["127.0.0.2"]
+    c.eventually(lambda: pair.proxy.text().count("stands for others now") == 2, 10, "the old address has left")
+    assert pair.proxy.ask(body=HELLO)[0] == 200 and len(twins[0].seen) == 2 and len(twins[1].seen) == 1
 
 
 def test_a_name_that_resolves_late_becomes_usable(stock, dns, twins):
