@@ -217,8 +217,10 @@ void engine_mark_lost(struct engine *engine, uint64_t now_ms,
     char tries[48] = "";
     char why[512];
 
+    /* An address that its name has left says nothing of it. */
     if (atomic_load_explicit(&engine->failed_at_ms, memory_order_relaxed) !=
-        0) {
+            0 ||
+        !bt_addrs_has(engine_addrs(engine), failure->addr)) {
         return;
     }
     bt_addr_format(failure->addr, address);

@@ -132,6 +132,25 @@ START_TEST(a_name_without_an_address_is_not_usable_until_it_has_one)
 }
 END_TEST
 
+START_TEST(a_loss_at_an_address_that_the_name_has_left_is_not_the_engines)
+{
+    struct engine *const engine = open_prefill();
+    struct bt_addr left = engine_addrs(engine)->items[0];
+    struct bt_http_failure failure = {.reason = "lost", .addr = &left};
+    struct bt_addrs addrs = {.count = 1};
+    struct engine_place *before = NULL;
+
+    ck_assert_int_eq(bt_addr_parse("10.9.0.1:8100", &addrs.items[0]), BT_OK);
+    ck_assert_int_eq(engine_set_addrs(engine, &addrs, &before), BT_OK);
+    free(before);
+    engine_mark_lost(engine, 7, &failure);
+    ck_assert(engine_is_usable(engine));
+    failure.addr = &addrs.items[0];
+    engine_mark_lost(engine, 7, &failure);
+    ck_assert(!engine_is_usable(engine));
+}
+END_TEST
+
 START_TEST(a_stand_in_is_another_usable_engine_or_decode_where_that_is_allowed)
 {
     const struct engine *const prefill = open_prefill();
@@ -248,6 +267,7 @@ HARNESS_MAIN_WITH(
     where_probes_are_sent_an_answer_to_a_call_does_not_make_it_good,
     without_probes_an_answer_makes_it_good_a_second_after_it_failed,
     a_name_without_an_address_is_not_usable_until_it_has_one,
+    a_loss_at_an_address_that_the_name_has_left_is_not_the_engines,
     a_stand_in_is_another_usable_engine_or_decode_where_that_is_allowed,
     any_address_of_an_engine_is_its_own,
     a_name_among_the_further_hosts_is_compared_as_text,
