@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 failed=0
 flags=(-std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -fsyntax-only
     -I. -Iagent/include)
-for library in jansson libfabric libevent_core yaml-0.1 check; do
+for library in jansson libfabric libevent_core libcares yaml-0.1 check; do
     read -ra more < <(pkg-config --cflags "$library" 2>/dev/null) || true
     flags+=("${more[@]}")
 done
