@@ -5,6 +5,7 @@
 #include "tests/support/harness.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static struct bta_card card;
 static struct bt_buf text;
@@ -114,17 +115,89 @@ START_TEST(what_is_written_is_read_back)
 }
 END_TEST
 
-START_TEST(every_cut_text_is_refused)
-{
-    const struct bt_str whole = written();
+#define LAYERS 80
 
-    for (size_t length = 0; length < whole.len; length++) {
-        struct bta_card back;
-        ck_assert_int_eq(
-            bta_card_read(&back, bt_str_span(whole.ptr, length), NULL),
-            BATON_ERR_PARAMS);
-        bta_card_fini(&back);
+/* K and V of all layers, in one registered memory or each in its own. */
+static void fill_regions(struct bta_card_region *regions, bool is_one)
+{
+    const baton_layout layout = card.regions[0].layout;
+
+    for (unsigned i = 0; i < 2 * LAYERS; i++) {
+        struct bta_card_region *const region = &regions[i];
+
+        region->layout = layout;
+        region->layout.layer = i % LAYERS;
+        region->layout.kind = i < LAYERS ? BATON_KIND_K : BATON_KIND_V;
+        region->memory = BATON_MEMORY_HOST;
+        region->target.base = 0x10000 + (uint64_t)i * 0x1000000;
+        region->target.at = region->target.base - 0x10000;
+        region->target.key = is_one ? 7 : 7 + i;
     }
+    card.regions = regions;
+    card.region_count = 2 * LAYERS;
+}
+
+static void check_regions(struct bt_str from)
+{
+    struct bta_card back;
+
+    ck_assert_int_eq(bta_card_read(&back, from, NULL), BATON_OK);
+    ck_assert_uint_eq(back.region_count, card.region_count);
+    for (size_t i = 0; i < card.region_count; i++) {
+        const struct bta_card_region *const a = &card.regions[i];
+        const struct bta_card_region *const b = &back.regions[i];
+
+        ck_assert_ptr_null(bta_layout_differs(&a->layout, &b->layout));
+        ck_assert_uint_eq(a->layout.blocks, b->layout.blocks);
+        ck_assert_uint_eq(a->layout.block_stride, b->layout.block_stride);
+        ck_assert_int_eq(a->memory, b->memory);
+        ck_assert_uint_eq(a->target.base, b->target.base);
+        ck_assert_uint_eq(a->target.at, b->target.at);
+        ck_assert_uint_eq(a->target.key, b->target.key);
+    }
+    bta_card_fini(&back);
+}
+
+static void write_again(void)
+{
+    bt_buf_clear(&text);
+    bt_buf_append_char(&text, '{');
+    bta_card_write(&card, &text);
+    bt_buf_append(&text, BT_STR("}"));
+    bt_buf_append_char(&text, '\0');
+}
+
+START_TEST(layers_at_a_constant_step_are_one_entry)
+{
+    static struct bta_card_region regions[2 * LAYERS];
+
+    fill_regions(regions, true);
+    write_again();
+    ck_assert_uint_lt(text.len, 1500);
+    check_regions(written());
+    regions[40].target.base += 0x100000; /* one that is elsewhere */
+    regions[40].target.at += 0x100000;
+    write_again();
+    ck_assert_uint_lt(text.len, 1900);
+    check_regions(written());
+}
+END_TEST
+
+START_TEST(what_is_as_in_the_region_before_is_left_out)
+{
+    static struct bta_card_region regions[2 * LAYERS];
+
+    fill_regions(regions, false);
+    write_again();
+    ck_assert_uint_lt(text.len, 2 * LAYERS * 60);
+    check_regions(written());
+    regions[3].layout.group = 2;
+    regions[3].layout.window_tokens = 4096;
+    regions[9].layout.kind = BATON_KIND_NAMED;
+    regions[9].layout.layer = 70;
+    regions[10].memory = BATON_MEMORY_CUDA;
+    write_again();
+    check_regions(written());
 }
 END_TEST
 
@@ -149,6 +222,42 @@ static baton_status read_with(const char *from, const char *to)
     bt_buf_fini(&changed);
     return status;
 }
+
+START_TEST(layers_that_cannot_be_are_refused)
+{
+    static struct bta_card_region regions[2 * LAYERS];
+
+    fill_regions(regions, true);
+    write_again();
+    ck_assert_int_eq(read_with("\"layers\":80", "\"layers\":81"), BATON_OK);
+    ck_assert_int_eq(read_with("\"layers\":80", "\"layers\":0"),
+                     BATON_ERR_PARAMS);
+    ck_assert_int_eq(read_with("\"layers\":80", "\"layers\":16384"),
+                     BATON_ERR_PARAMS); /* too many with the others */
+    ck_assert_int_eq(
+        read_with("\"step\":16777216", "\"step\":18446744073709551615"),
+        BATON_ERR_PARAMS);
+    ck_assert_int_eq(
+        read_with("\"step\":16777216", "\"step\":240000000000000000"),
+        BATON_ERR_PARAMS);
+    ck_assert_int_eq(read_with("\"layer\":0", "\"layer\":4294967290"),
+                     BATON_ERR_PARAMS);
+}
+END_TEST
+
+START_TEST(every_cut_text_is_refused)
+{
+    const struct bt_str whole = written();
+
+    for (size_t length = 0; length < whole.len; length++) {
+        struct bta_card back;
+        ck_assert_int_eq(
+            bta_card_read(&back, bt_str_span(whole.ptr, length), NULL),
+            BATON_ERR_PARAMS);
+        bta_card_fini(&back);
+    }
+}
+END_TEST
 
 START_TEST(each_damaged_member_is_refused)
 {
@@ -223,5 +332,8 @@ START_TEST(members_that_it_does_not_know_are_ignored)
 END_TEST
 
 HARNESS_MAIN_WITH("card", setup, teardown, what_is_written_is_read_back,
-                  every_cut_text_is_refused, each_damaged_member_is_refused,
+                  layers_at_a_constant_step_are_one_entry,
+                  what_is_as_in_the_region_before_is_left_out,
+                  layers_that_cannot_be_are_refused, every_cut_text_is_refused,
+                  each_damaged_member_is_refused,
                   members_that_it_does_not_know_are_ignored)

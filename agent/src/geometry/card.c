@@ -9,6 +9,7 @@
 #include "common/json/json_write.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #define NAME(member) link_member_name(LINK_MEMBER_##member)
 
@@ -211,37 +212,170 @@ static void write_endpoint(const struct bta_card_endpoint *endpoint,
                   endpoint->uid, endpoint->pid);
 }
 
+/* --- regions --- */
+
+/*
+ * The numbers of a layout. A region that is written behind another leaves out
+ * what is the same in both; its layer, where it is the next one.
+ */
+struct number {
+    const char *name;
+    size_t at;
+    bool is_long;  /* uint64_t, else uint32_t */
+    bool is_spare; /* the first region may leave it out too: 0 */
+    uint64_t max;
+};
+
+#define NUMBER(text, member, long, spare, limit)                 \
+    {                                                            \
+        text, offsetof(baton_layout, member), long, spare, limit \
+    }
+
+static const struct number NUMBERS[] = {
+    NUMBER("group", group, false, false, UINT32_MAX),
+    NUMBER("layer", layer, false, false, UINT32_MAX),
+    NUMBER("first_head", first_head, false, true, UINT32_MAX),
+    NUMBER("heads", heads, false, false, UINT32_MAX),
+    NUMBER("model_heads", model_heads, false, true, UINT32_MAX),
+    NUMBER("block_tokens", block_tokens, false, false, UINT32_MAX),
+    NUMBER("token_bytes", token_bytes, false, false, UINT32_MAX),
+    NUMBER("window", window_tokens, false, true, UINT32_MAX),
+    NUMBER("blocks", blocks, true, false, UINT32_MAX),
+    NUMBER("stride", block_stride, true, false, UINT64_MAX),
+    NUMBER("token_stride", token_stride, true, true, UINT64_MAX),
+    NUMBER("head_stride", head_stride, true, true, UINT64_MAX),
+};
+
+static uint64_t number_of(const baton_layout *layout,
+                          const struct number *number)
+{
+    const char *const at = (const char *)layout + number->at;
+    uint32_t small;
+    uint64_t large;
+
+    if (number->is_long) {
+        memcpy(&large, at, sizeof(large));
+        return large;
+    }
+    memcpy(&small, at, sizeof(small));
+    return small;
+}
+
+static void set_number(baton_layout *layout, const struct number *number,
+                       uint64_t value)
+{
+    char *const at = (char *)layout + number->at;
+    const uint32_t small = (uint32_t)value;
+
+    if (number->is_long) {
+        memcpy(at, &value, sizeof(value));
+    } else {
+        memcpy(at, &small, sizeof(small));
+    }
+}
+
+/* What a region behind this one has where it says nothing. */
+static baton_layout next_layout(const baton_layout *layout)
+{
+    baton_layout next = *layout;
+
+    next.layer += next.layer < UINT32_MAX ? 1 : 0;
+    return next;
+}
+
 /* A kind's name, or its number where the host named it. */
 static void write_kind(uint32_t kind, struct bt_buf *out)
 {
     if (kind < BT_ARRAY_LEN(kind_names)) {
-        bt_buf_printf(out, ",\"kind\":\"%s\"", kind_names[kind]);
+        bt_buf_printf(out, "\"kind\":\"%s\",", kind_names[kind]);
     } else {
-        bt_buf_printf(out, ",\"kind\":%" PRIu32, kind);
+        bt_buf_printf(out, "\"kind\":%" PRIu32 ",", kind);
     }
 }
 
+/* `count` layers from this region on, `step` bytes from each to the next. */
 static void write_region(const struct bta_card_region *region,
-                         struct bt_buf *out)
+                         const struct bta_card_region *before, uint64_t count,
+                         uint64_t step, struct bt_buf *out)
 {
     const baton_layout *const layout = &region->layout;
+    const baton_layout known =
+        before == NULL ? *layout : next_layout(&before->layout);
 
-    bt_buf_printf(out, "{\"group\":%" PRIu32 ",\"layer\":%" PRIu32,
-                  layout->group, layout->layer);
-    write_kind(layout->kind, out);
-    bt_buf_printf(
-        out,
-        ",\"mem\":\"%s\",\"first_head\":%" PRIu32 ",\"heads\":%" PRIu32
-        ",\"model_heads\":%" PRIu32 ",\"block_tokens\":%" PRIu32
-        ",\"token_bytes\":%" PRIu32 ",\"window\":%" PRIu32
-        ",\"blocks\":%" PRIu64 ",\"stride\":%" PRIu64
-        ",\"token_stride\":%" PRIu64 ",\"head_stride\":%" PRIu64 ",",
-        memory_names[region->memory], layout->first_head, layout->heads,
-        layout->model_heads, layout->block_tokens, layout->token_bytes,
-        layout->window_tokens, layout->blocks, layout->block_stride,
-        layout->token_stride, layout->head_stride);
+    bt_buf_append(out, before == NULL ? BT_STR("{") : BT_STR(",{"));
+    for (size_t i = 0; i < BT_ARRAY_LEN(NUMBERS); i++) {
+        const uint64_t value = number_of(layout, &NUMBERS[i]);
+
+        if (before == NULL || value != number_of(&known, &NUMBERS[i])) {
+            bt_buf_printf(out, "\"%s\":%" PRIu64 ",", NUMBERS[i].name, value);
+        }
+    }
+    if (before == NULL || layout->kind != known.kind) {
+        write_kind(layout->kind, out);
+    }
+    if (before == NULL || region->memory != before->memory) {
+        bt_buf_printf(out, "\"mem\":\"%s\",", memory_names[region->memory]);
+    }
+    if (count > 1) {
+        bt_buf_printf(out, "\"layers\":%" PRIu64 ",\"step\":%" PRIu64 ",",
+                      count, step);
+    }
     write_target(&region->target, out);
     bt_buf_append_char(out, '}');
+}
+
+/* Is b the layer behind a, in the same registered memory? */
+static bool is_next(const struct bta_card_region *a,
+                    const struct bta_card_region *b)
+{
+    const baton_layout next = next_layout(&a->layout);
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(NUMBERS); i++) {
+        if (number_of(&next, &NUMBERS[i]) !=
+            number_of(&b->layout, &NUMBERS[i])) {
+            return false;
+        }
+    }
+    return a->layout.kind == b->layout.kind && a->memory == b->memory &&
+           a->target.key == b->target.key && a->target.base < b->target.base &&
+           b->target.base - a->target.base == b->target.at - a->target.at;
+}
+
+/* How many layers stand in a row from here on, at one step. */
+static size_t count_layers(const struct bta_card_region *regions, size_t count,
+                           uint64_t *step_p)
+{
+    size_t layers = 1;
+
+    *step_p = 0;
+    while (layers < count && is_next(&regions[layers - 1], &regions[layers])) {
+        const uint64_t step =
+            regions[layers].target.base - regions[layers - 1].target.base;
+
+        if (layers > 1 && step != *step_p) {
+            break;
+        }
+        *step_p = step;
+        layers++;
+    }
+    return layers;
+}
+
+static void write_regions(const struct bta_card *card, struct bt_buf *out)
+{
+    const struct bta_card_region *before = NULL;
+    size_t i = 0;
+
+    while (i < card->region_count) {
+        const struct bta_card_region *const region = &card->regions[i];
+        uint64_t step = 0;
+        const size_t layers =
+            count_layers(region, card->region_count - i, &step);
+
+        write_region(region, before, layers, step, out);
+        i += layers;
+        before = &card->regions[i - 1];
+    }
 }
 
 /* Which heads and layers are here: what an engine is judged by. */
@@ -277,10 +411,7 @@ static void write_places(const struct bta_card *card, struct bt_buf *out)
         write_endpoint(&card->endpoints[i], out);
     }
     bt_buf_append(out, BT_STR("],\"regions\":["));
-    for (size_t i = 0; i < card->region_count; i++) {
-        bt_buf_append(out, i == 0 ? BT_STR("") : BT_STR(","));
-        write_region(&card->regions[i], out);
-    }
+    write_regions(card, out);
     bt_buf_append(out, BT_STR("],\"slots\":{"));
     write_target(&card->slots, out);
     bt_buf_printf(out,
@@ -383,19 +514,18 @@ static void read_endpoint(struct bta_reader *reader, struct bt_str object,
     endpoint->pid = bta_reader_u64(reader, object, BT_STR("pid"), INT32_MAX);
 }
 
-/* Members that a card may do without; 0 then. */
-static uint64_t read_spare(struct bta_reader *reader, struct bt_str object,
-                           struct bt_str name, uint64_t max)
+/* `before` may be NULL. */
+static uint32_t read_kind(struct bta_reader *reader, struct bt_str object,
+                          const baton_layout *before)
 {
-    return bta_reader_u64_or(reader, object, name, max, 0);
-}
+    struct bt_json_value value = {.type = BT_JSON_NULL};
+    const bool is_there =
+        reader->why == NULL && bt_json_find(object, BT_STR("kind"), &value);
 
-static uint32_t read_kind(struct bta_reader *reader, struct bt_str object)
-{
-    struct bt_json_value value;
-
-    if (reader->why == NULL && bt_json_find(object, BT_STR("kind"), &value) &&
-        value.type == BT_JSON_NUMBER) {
+    if (!is_there && before != NULL) {
+        return before->kind;
+    }
+    if (value.type == BT_JSON_NUMBER) {
         const uint32_t kind = bta_reader_u32(reader, object, BT_STR("kind"));
         return kind < BATON_KIND_NAMED ? BATON_KIND_MAX + 1 : kind;
     }
@@ -403,33 +533,30 @@ static uint32_t read_kind(struct bta_reader *reader, struct bt_str object)
                                      BT_ARRAY_LEN(kind_names));
 }
 
+/* `before`: the region in front of this one, whose members it may leave out;
+ * NULL: it is the first. */
 static void read_layout(struct bta_reader *reader, struct bt_str object,
+                        const struct bta_card_region *before,
                         baton_layout *layout_p)
 {
     baton_layout layout = {.size = sizeof(layout)};
     const char *why;
 
-    layout.group = bta_reader_u32(reader, object, BT_STR("group"));
-    layout.layer = bta_reader_u32(reader, object, BT_STR("layer"));
-    layout.kind = read_kind(reader, object);
-    layout.first_head =
-        (uint32_t)read_spare(reader, object, BT_STR("first_head"), UINT32_MAX);
-    layout.heads = bta_reader_u32(reader, object, BT_STR("heads"));
-    layout.model_heads =
-        (uint32_t)read_spare(reader, object, BT_STR("model_heads"), UINT32_MAX);
-    layout.block_tokens =
-        bta_reader_u32(reader, object, BT_STR("block_tokens"));
-    layout.token_bytes = bta_reader_u32(reader, object, BT_STR("token_bytes"));
-    layout.window_tokens =
-        (uint32_t)read_spare(reader, object, BT_STR("window"), UINT32_MAX);
-    layout.blocks =
-        bta_reader_u64(reader, object, BT_STR("blocks"), UINT32_MAX);
-    layout.block_stride =
-        bta_reader_u64(reader, object, BT_STR("stride"), UINT64_MAX);
-    layout.token_stride =
-        read_spare(reader, object, BT_STR("token_stride"), UINT64_MAX);
-    layout.head_stride =
-        read_spare(reader, object, BT_STR("head_stride"), UINT64_MAX);
+    if (before != NULL) {
+        layout = next_layout(&before->layout);
+    }
+    for (size_t i = 0; i < BT_ARRAY_LEN(NUMBERS); i++) {
+        const struct number *const number = &NUMBERS[i];
+        const struct bt_str name = bt_str_of(number->name);
+
+        set_number(&layout, number,
+                   before == NULL && !number->is_spare
+                       ? bta_reader_u64(reader, object, name, number->max)
+                       : bta_reader_u64_or(reader, object, name, number->max,
+                                           number_of(&layout, number)));
+    }
+    layout.kind =
+        read_kind(reader, object, before == NULL ? NULL : &before->layout);
     *layout_p = bta_layout_filled(&layout);
     why = bta_layout_check(layout_p);
     if (why != NULL) {
@@ -437,20 +564,69 @@ static void read_layout(struct bta_reader *reader, struct bt_str object,
     }
 }
 
-static void read_region(struct bta_reader *reader, struct bt_str object,
-                        struct bta_card_region *region)
+static baton_memory read_memory(struct bta_reader *reader, struct bt_str object,
+                                const struct bta_card_region *before)
 {
-    const size_t memory =
-        bta_reader_name(reader, object, BT_STR("mem"), memory_names,
-                        BT_ARRAY_LEN(memory_names));
+    struct bt_json_value value;
+    size_t index;
 
-    read_layout(reader, object, &region->layout);
-    region->memory = (baton_memory)memory;
-    read_target(reader, object, &region->target);
-    if (reader->why == NULL) {
-        check_target(reader, &region->target,
-                     bta_layout_length(&region->layout));
+    if (before != NULL && reader->why == NULL &&
+        !bt_json_find(object, BT_STR("mem"), &value)) {
+        return before->memory;
     }
+    index = bta_reader_name(reader, object, BT_STR("mem"), memory_names,
+                            BT_ARRAY_LEN(memory_names));
+    return (baton_memory)index;
+}
+
+/* The region `i` layers behind the first of an entry. */
+static void set_layer(struct bta_reader *reader,
+                      const struct bta_card_region *first, uint64_t i,
+                      uint64_t step, struct bta_card_region *region)
+{
+    uint64_t bytes;
+
+    *region = *first;
+    if (i > UINT32_MAX - first->layout.layer ||
+        __builtin_mul_overflow(i, step, &bytes) ||
+        __builtin_add_overflow(first->target.base, bytes,
+                               &region->target.base) ||
+        __builtin_add_overflow(first->target.at, bytes, &region->target.at)) {
+        bta_reader_fail(reader, "layers run over the address space");
+        return;
+    }
+    region->layout.layer += (uint32_t)i;
+    check_target(reader, &region->target, bta_layout_length(&region->layout));
+}
+
+static uint64_t layers_of(struct bta_reader *reader, struct bt_str object)
+{
+    const uint64_t layers = bta_reader_u64_or(reader, object, BT_STR("layers"),
+                                              BTA_CARD_REGIONS_MAX, 1);
+
+    if (layers == 0) {
+        bta_reader_fail(reader, "layers start at 1");
+    }
+    return layers;
+}
+
+/* One entry; how many regions it stands for. */
+static size_t read_region(struct bta_reader *reader, struct bt_str object,
+                          const struct bta_card_region *before,
+                          struct bta_card_region *regions)
+{
+    const uint64_t layers = layers_of(reader, object);
+    const uint64_t step =
+        bta_reader_u64_or(reader, object, BT_STR("step"), UINT64_MAX, 0);
+    struct bta_card_region first = {0};
+
+    first.memory = read_memory(reader, object, before);
+    read_layout(reader, object, before, &first.layout);
+    read_target(reader, object, &first.target);
+    for (uint64_t i = 0; reader->why == NULL && i < layers; i++) {
+        set_layer(reader, &first, i, step, &regions[i]);
+    }
+    return (size_t)layers;
 }
 
 static void read_endpoints(struct bta_reader *reader, struct bt_str places,
@@ -470,15 +646,26 @@ static void read_endpoints(struct bta_reader *reader, struct bt_str places,
 static void read_regions(struct bta_reader *reader, struct bt_str places,
                          struct bta_card *card)
 {
-    struct bt_json_value *const items =
-        bta_reader_array(reader, places, BT_STR("regions"),
-                         BTA_CARD_REGIONS_MAX, &card->region_count);
+    size_t entries = 0;
+    struct bt_json_value *const items = bta_reader_array(
+        reader, places, BT_STR("regions"), BTA_CARD_REGIONS_MAX, &entries);
+    uint64_t total = 0;
+    size_t count = 0;
 
-    card->regions =
-        bta_reader_alloc(reader, card->region_count, sizeof(*card->regions));
-    for (size_t i = 0; reader->why == NULL && i < card->region_count; i++) {
-        read_region(reader, items[i].text, &card->regions[i]);
+    for (size_t i = 0; reader->why == NULL && i < entries; i++) {
+        total += layers_of(reader, items[i].text);
     }
+    if (total > BTA_CARD_REGIONS_MAX) {
+        bta_reader_fail(reader, "too many regions");
+    }
+    card->regions = bta_reader_alloc(reader, reader->why == NULL ? total : 0,
+                                     sizeof(*card->regions));
+    for (size_t i = 0; reader->why == NULL && i < entries; i++) {
+        count += read_region(reader, items[i].text,
+                             count == 0 ? NULL : &card->regions[count - 1],
+                             &card->regions[count]);
+    }
+    card->region_count = reader->why == NULL ? count : 0;
 }
 
 static void read_places(struct bta_reader *reader, struct bt_str places,
@@ -520,7 +707,8 @@ static void read_identity(struct bta_reader *reader, struct bt_str object,
     card->world = bta_reader_u32(reader, object, NAME(WORLD));
     card->tp = bta_reader_u32(reader, object, NAME(TP));
     card->pp = bta_reader_u32(reader, object, NAME(PP));
-    card->dp = (uint32_t)read_spare(reader, object, NAME(DP), UINT32_MAX);
+    card->dp =
+        (uint32_t)bta_reader_u64_or(reader, object, NAME(DP), UINT32_MAX, 0);
     card->role = (baton_role)role;
     if (!bta_engine_is_valid(card->engine)) {
         bta_reader_fail(reader, "engine is empty or not printable ASCII");
