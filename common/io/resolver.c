@@ -44,14 +44,16 @@ static void look(struct bt_resolver *resolver)
 {
     ares_socket_t sockets[ARES_GETSOCK_MAXNUM];
     struct pollfd fds[ARES_GETSOCK_MAXNUM];
-    const int bits =
-        ares_getsock(resolver->channel, sockets, ARES_GETSOCK_MAXNUM);
+    /* Its macros shift a one into the sign: what to read for, then to write. */
+    const unsigned bits =
+        (unsigned)ares_getsock(resolver->channel, sockets, ARES_GETSOCK_MAXNUM);
     nfds_t count = 0;
 
     for (int i = 0; i < ARES_GETSOCK_MAXNUM; i++) {
         const short events =
-            (short)((ARES_GETSOCK_READABLE(bits, i) ? POLLIN : 0) |
-                    (ARES_GETSOCK_WRITABLE(bits, i) ? POLLOUT : 0));
+            (short)(((bits >> i & 1) != 0 ? POLLIN : 0) |
+                    ((bits >> (i + ARES_GETSOCK_MAXNUM) & 1) != 0 ? POLLOUT
+                                                                  : 0));
 
         if (events != 0) {
             fds[count++] = (struct pollfd){.fd = sockets[i], .events = events};
