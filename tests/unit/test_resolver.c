@@ -104,6 +104,43 @@ START_TEST(one_family_alone_is_an_answer)
 }
 END_TEST
 
+START_TEST(a_time_to_live_of_none_or_too_long_is_not_known)
+{
+    static const unsigned TTLS[] = {0, 0xffffffff};
+
+    dns.v4[0] = "10.0.0.1";
+    for (size_t i = 0; i < BT_ARRAY_LEN(TTLS); i++) {
+        dns.ttl_s = TTLS[i];
+        hear("http://engine.test:81");
+        ck_assert_int_eq(said.status, BT_OK);
+        ck_assert_uint_eq(said.ttl_ms, 0);
+    }
+}
+END_TEST
+
+START_TEST(an_answer_that_was_cut_off_is_asked_for_by_tcp)
+{
+    dns.word = DNS_BY_TCP;
+    dns.v4[0] = "10.0.0.1";
+    dns.v6[0] = "fd00::1";
+    hear("http://engine.test:81");
+    ck_assert_int_eq(said.status, BT_OK);
+    ck_assert_uint_eq(said.addrs.count, 2);
+    ck_assert_uint_eq(dns.by_tcp, 2); /* both families */
+}
+END_TEST
+
+START_TEST(whatever_bytes_come_there_is_one_answer_and_none_without_addresses)
+{
+    dns.word = DNS_NOISE;
+    for (int i = 0; i < 100; i++) {
+        hear("http://engine.test:81");
+        ck_assert_int_eq(said.status == BT_OK, said.addrs.count > 0);
+        ck_assert_int_eq(said.status == BT_OK, said.why == NULL);
+    }
+}
+END_TEST
+
 START_TEST(what_is_no_answer_says_why)
 {
     static const enum dns_word WORDS[] = {DNS_NO_NAME, DNS_FAILS, DNS_GARBAGE,
@@ -188,6 +225,9 @@ HARNESS_MAIN_WITH(
     "resolver", setup, teardown,
     an_answer_has_the_addresses_the_port_and_the_time_to_live,
     both_families_take_turns, one_family_alone_is_an_answer,
+    a_time_to_live_of_none_or_too_long_is_not_known,
+    an_answer_that_was_cut_off_is_asked_for_by_tcp,
+    whatever_bytes_come_there_is_one_answer_and_none_without_addresses,
     what_is_no_answer_says_why, a_name_that_cannot_be_is_not_found,
     a_hosts_file_is_read_before_anybody_is_asked,
     many_names_are_asked_for_at_once,
