@@ -40,25 +40,34 @@ struct bt_query {
 
 /* --- c-ares's sockets --- */
 
-static void look(struct bt_resolver *resolver)
+/* Its sockets with what they are to be polled for. */
+static nfds_t take_sockets(ares_channel channel, struct pollfd *fds)
 {
     ares_socket_t sockets[ARES_GETSOCK_MAXNUM];
-    struct pollfd fds[ARES_GETSOCK_MAXNUM];
-    /* Its macros shift a one into the sign: what to read for, then to write. */
-    const unsigned bits =
-        (unsigned)ares_getsock(resolver->channel, sockets, ARES_GETSOCK_MAXNUM);
+    const unsigned reads =
+        (unsigned)ares_getsock(channel, sockets, ARES_GETSOCK_MAXNUM);
+    /* c-ares has macros for these, which shift a one into the sign. */
+    const unsigned writes = reads >> ARES_GETSOCK_MAXNUM;
     nfds_t count = 0;
 
     for (int i = 0; i < ARES_GETSOCK_MAXNUM; i++) {
-        const short events =
-            (short)(((bits >> i & 1) != 0 ? POLLIN : 0) |
-                    ((bits >> (i + ARES_GETSOCK_MAXNUM) & 1) != 0 ? POLLOUT
-                                                                  : 0));
+        const unsigned in = reads >> i & 1;
+        const unsigned out = writes >> i & 1;
 
-        if (events != 0) {
-            fds[count++] = (struct pollfd){.fd = sockets[i], .events = events};
+        if ((in | out) != 0) {
+            fds[count++] =
+                (struct pollfd){.fd = sockets[i],
+                                .events = (short)(in * POLLIN + out * POLLOUT)};
         }
     }
+    return count;
+}
+
+static void look(struct bt_resolver *resolver)
+{
+    struct pollfd fds[ARES_GETSOCK_MAXNUM];
+    nfds_t count = take_sockets(resolver->channel, fds);
+
     if (poll(fds, count, 0) < 0) {
         count = 0;
     }
