@@ -74,6 +74,7 @@ struct agent_link {
     struct bt_buf in; /* an unfinished line */
     size_t scanned;
     uint64_t heard_ms, up_ms;
+    uint64_t ping_us;     /* when the next ping is due */
     uint64_t heard;       /* reads so far */
     uint64_t rival_heard; /* the rival's, when it was asked */
     const char *broken;   /* why it ends on the next turn; NULL: it does not */

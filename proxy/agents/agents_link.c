@@ -518,10 +518,17 @@ static void send_welcome(struct agent_link *link)
     agent_link_end_line(link, &line);
 }
 
+static void await_ping(struct agent_link *link)
+{
+    const uint64_t ping_ms = link->agents->options.config->agents.ping_ms;
+
+    bt_timer_set(&link->timer, ping_ms);
+    link->ping_us = (now_ms(link) + ping_ms) * 1000;
+}
+
 static void go_up(struct agent_link *link)
 {
     struct agents *const agents = link->agents;
-    const struct config *const config = agents->options.config;
 
     TAILQ_REMOVE(&agents->strangers, link, entry);
     TAILQ_INSERT_TAIL(&agents->links, link, entry);
@@ -531,7 +538,7 @@ static void go_up(struct agent_link *link)
     link->is_syncing = true;
     link->up_ms = now_ms(link);
     control_stat_add(agents->options.stats, CONTROL_STAT_LINKS, 0, 1);
-    bt_timer_set(&link->timer, config->agents.ping_ms);
+    await_ping(link);
     bt_log_limited(
         link->group == NULL ? BT_LOG_WARN : BT_LOG_INFO, link->hello.url,
         "rank %u of %u is linked (%s)%s", link->hello.rank, link->hello.world,
@@ -710,6 +717,11 @@ static const struct bt_stream_events STREAM_EVENTS = {
 static void check_alive(struct agent_link *link)
 {
     const struct config *const config = link->agents->options.config;
+    const uint64_t now_us = bt_clock_us();
+
+    bt_metrics_observe_us(link->agents->options.stats, CONTROL_STAT_PING_LATE,
+                          0,
+                          now_us < link->ping_us ? 0 : now_us - link->ping_us);
 
     if (now_ms(link) - link->heard_ms >= config->agents.dead_ms) {
         agent_link_end(link, "the agent is silent");
@@ -717,7 +729,7 @@ static void check_alive(struct agent_link *link)
     }
     agent_link_say(link, LINK_TYPE_PING);
     if (link->broken == NULL) {
-        bt_timer_set(&link->timer, config->agents.ping_ms);
+        await_ping(link);
     }
 }
 

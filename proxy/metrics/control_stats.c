@@ -39,6 +39,10 @@ const struct bt_metric_row control_stat_rows[CONTROL_STATS] = {
                                     .type = BT_METRIC_COUNTER,
                                     .help = "agents' links that were refused",
                                     LABEL("reason", REFUSALS)},
+    [CONTROL_STAT_PING_LATE] = {.name = "baton_agent_ping_late_seconds",
+                                .type = BT_METRIC_HISTOGRAM,
+                                .help = "how late a ping was sent: what keeps "
+                                        "the control thread"},
     [CONTROL_STAT_MESSAGES_IGNORED] =
         {.name = "baton_agent_messages_ignored_total",
          .type = BT_METRIC_COUNTER,

@@ -93,6 +93,9 @@ def introduce(folder, prefill, decode, world):
         assert [len(p) for p in paired] == [prefill] * decode
         for r in ranks:
             r.got.pop("ping")
+        late = proxy.metric("baton_agent_ping_late_seconds_count") - proxy.metric("baton_agent_ping_late_seconds_bucket", le="1")
+        assert late == 0 and proxy.metric("baton_agent_ping_late_seconds_count") >= 2 * len(ranks)
+        assert proxy.metric("baton_agent_links_lost_total") == 0
         return ranks
     finally:
         for r in ranks:
