@@ -94,7 +94,9 @@ def test_a_line_that_a_full_disk_cut_spoils_no_other(bare_proxy, tmp_path):
     argv = ["prlimit", "--fsize=4000:unlimited", *bare_proxy.proxy.argv, "--set", "log.access=%s" % access]
     proxy = popen(bare_proxy, argv, stderr=subprocess.DEVNULL)  # its own log would be cut too
     asks(proxy, 20)
-    c.eventually(lambda: proxy.metric("baton_access_log_dropped_total") > 5, 5, "the disk is full")
+    told = lambda: (proxy.metric("baton_access_log_dropped_total"), access.read_bytes().count(b"\n"))
+    c.eventually(lambda: sum(told()) == 20, 5, "the disk is full, and every line was tried")
+    assert told()[0] > 5
     cut = access.read_bytes()
     assert len(cut) == 4000 and not cut.endswith(b"\n")
     resource.prlimit(proxy.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
