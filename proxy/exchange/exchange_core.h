@@ -65,6 +65,8 @@ void exchange_set_due(struct exchange *x, enum exchange_due which,
 enum exchange_due exchange_next_due(const struct exchange *x);
 /* Sets the timer for what is due next. */
 void exchange_arm(struct exchange *x);
+/* `fault`, or that of the whole exchange's deadline where that has passed. */
+enum fault exchange_deadline_fault(const struct exchange *x, enum fault fault);
 /* Enter a state of one machine; what that means for the others is done. */
 void exchange_set_prefill(struct exchange *x, enum prefill_state state);
 void exchange_set_decode(struct exchange *x, enum decode_state state);
@@ -184,33 +186,15 @@ bool exchange_busy_elsewhere(struct exchange *x, const struct leg *leg);
 /* An engine's 5xx is another attempt: its words are waited for, shortly. */
 bool exchange_leg_has_failed(const struct leg *leg);
 
-/* --- exchange_prefill.c --- */
+/* --- exchange_prefill.c, exchange_decode.c --- */
 
-/* `fault`, or that of the whole exchange's deadline where that has passed. */
-enum fault exchange_deadline_fault(const struct exchange *x, enum fault fault);
-/* P's deadline. */
+/* What a leg tells: of the request, or of one whose client is gone. */
+void exchange_on_prefill(void *owner, const struct leg_event *event);
+void exchange_on_decode(void *owner, const struct leg_event *event);
+/* The leg's deadline. */
 void exchange_prefill_due(struct exchange *x);
-/* P's leg, while its answer is wanted. */
-void exchange_on_prefill(struct exchange *x, const struct leg_event *event);
-/* P's leg of a client that left. */
-void exchange_harvest_fails(struct exchange *x);
-void exchange_on_harvest(struct exchange *x, const struct leg_event *event);
-
-/* --- exchange_decode.c --- */
-
-/* D's deadline, before and while its answer is the client's. */
 void exchange_decode_due(struct exchange *x);
-/* Before its answer is the client's. */
-void exchange_on_decode(struct exchange *x, const struct leg_event *event);
+/* The deadline of an answer that was begun: D's, or that of all. */
 void exchange_stream_due(struct exchange *x, enum fault fault);
-void exchange_on_stream(struct exchange *x, const struct leg_event *event);
-/* The client is gone, and D knows of a handoff. */
-void exchange_linger_ends(struct exchange *x, enum leg_outcome outcome);
-void exchange_on_linger(struct exchange *x, const struct leg_event *event);
-
-/* --- exchange_events.c --- */
-
-/* The door of all legs. */
-void exchange_on_leg(void *owner, const struct leg_event *event);
 
 #endif

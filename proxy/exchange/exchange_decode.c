@@ -302,15 +302,6 @@ static void decode_failed(struct exchange *x,
     }
 }
 
-void exchange_decode_due(struct exchange *x)
-{
-    if (exchange_leg_has_failed(&x->decode)) {
-        decode_refused(x);
-    } else {
-        exchange_fail(x, exchange_deadline_fault(x, FAULT_DECODE_TIMEOUT));
-    }
-}
-
 /* D is quicker than P, whose verdict is waited for: nothing of it counts yet,
  * but that it fails. */
 static bool is_too_early(const struct exchange *x)
@@ -331,7 +322,8 @@ static void hold_early(struct exchange *x, struct bt_str bytes)
     }
 }
 
-void exchange_on_decode(struct exchange *x, const struct leg_event *event)
+/* Before its answer is the client's. */
+static void on_decode(struct exchange *x, const struct leg_event *event)
 {
     switch (event->kind) {
     case LEG_SENT:
@@ -383,7 +375,7 @@ void exchange_stream_due(struct exchange *x, enum fault fault)
     }
 }
 
-void exchange_on_stream(struct exchange *x, const struct leg_event *event)
+static void on_stream(struct exchange *x, const struct leg_event *event)
 {
     switch (event->kind) {
     case LEG_BODY:
@@ -405,27 +397,55 @@ void exchange_on_stream(struct exchange *x, const struct leg_event *event)
     }
 }
 
-void exchange_linger_ends(struct exchange *x, enum leg_outcome outcome)
+/* The client is gone, and D knows of a handoff. */
+static void linger_ends(struct exchange *x, enum leg_outcome outcome)
 {
     leg_close(&x->decode, outcome);
     exchange_set_decode(x, outcome == LEG_OK ? D_DONE : D_FAILED);
     exchange_follow(x);
 }
 
-void exchange_on_linger(struct exchange *x, const struct leg_event *event)
+static void on_linger(struct exchange *x, const struct leg_event *event)
 {
     switch (event->kind) {
     case LEG_SENT:
         exchange_set_due(x, DUE_DECODE, LINGER_MS);
         return;
     case LEG_END:
-        exchange_linger_ends(x, LEG_OK);
+        linger_ends(x, LEG_OK);
         return;
     case LEG_FAILED:
-        exchange_linger_ends(x, LEG_CANCELLED);
+        linger_ends(x, LEG_CANCELLED);
         return;
     case LEG_HEAD:
     case LEG_BODY:
         return;
+    }
+}
+
+void exchange_on_decode(void *owner, const struct leg_event *event)
+{
+    struct exchange *const x = owner;
+
+    if (x->d == D_FIRST && x->client == C_COMMITTED) {
+        on_stream(x, event);
+    } else if (x->client == C_OVER) {
+        on_linger(x, event);
+    } else {
+        on_decode(x, event);
+    }
+}
+
+void exchange_decode_due(struct exchange *x)
+{
+    if (x->client == C_OVER) {
+        linger_ends(x, LEG_CANCELLED);
+    } else if (x->client == C_COMMITTED) {
+        exchange_stream_due(x,
+                            exchange_deadline_fault(x, FAULT_STREAM_STALLED));
+    } else if (exchange_leg_has_failed(&x->decode)) {
+        decode_refused(x);
+    } else {
+        exchange_fail(x, exchange_deadline_fault(x, FAULT_DECODE_TIMEOUT));
     }
 }

@@ -6,56 +6,7 @@
 
 #include <stdlib.h>
 
-/* --- which machine it belongs to --- */
-
-static void on_release(struct exchange *x, const struct leg_event *event)
-{
-    if (event->kind == LEG_END || event->kind == LEG_FAILED) {
-        exchange_finish(x);
-    }
-}
-
-void exchange_on_leg(void *owner, const struct leg_event *event)
-{
-    struct exchange *const x = owner;
-
-    if (event->leg == &x->decode) {
-        if (x->d == D_FIRST && x->client == C_COMMITTED) {
-            exchange_on_stream(x, event);
-        } else if (x->client == C_OVER) {
-            exchange_on_linger(x, event);
-        } else {
-            exchange_on_decode(x, event);
-        }
-    } else if (event->leg == &x->release) {
-        on_release(x, event);
-    } else if (x->client == C_OVER) {
-        exchange_on_harvest(x, event);
-    } else {
-        exchange_on_prefill(x, event);
-    }
-}
-
-static void on_prefill_due(struct exchange *x)
-{
-    if (x->client == C_OVER) {
-        exchange_harvest_fails(x);
-    } else {
-        exchange_prefill_due(x);
-    }
-}
-
-static void on_decode_due(struct exchange *x)
-{
-    if (x->client == C_OVER) {
-        exchange_linger_ends(x, LEG_CANCELLED);
-    } else if (x->client == C_COMMITTED) {
-        exchange_stream_due(x,
-                            exchange_deadline_fault(x, FAULT_STREAM_STALLED));
-    } else {
-        exchange_decode_due(x);
-    }
-}
+/* --- deadlines --- */
 
 static void on_own_due(struct exchange *x)
 {
@@ -84,10 +35,10 @@ static void on_deadline(struct exchange *x)
     }
     switch (due) {
     case DUE_PREFILL:
-        on_prefill_due(x);
+        exchange_prefill_due(x);
         return;
     case DUE_DECODE:
-        on_decode_due(x);
+        exchange_decode_due(x);
         return;
     case DUE_OWN:
         on_own_due(x);
@@ -291,6 +242,13 @@ void exchange_on(struct exchange *x, const struct exchange_event *event)
 
 /* --- life --- */
 
+static void on_release(void *owner, const struct leg_event *event)
+{
+    if (event->kind == LEG_END || event->kind == LEG_FAILED) {
+        exchange_finish(owner);
+    }
+}
+
 static void on_due(struct bt_timer *timer)
 {
     struct exchange *const x = bt_container_of(timer, struct exchange, timer);
@@ -329,9 +287,9 @@ struct exchange *exchange_open(struct local *local, struct sink *sink,
     x->id = ++local->next_exchange;
     bt_arena_init(&x->arena);
     bt_timer_init(&x->timer, local->loop, on_due);
-    leg_init(&x->prefill, local, LEG_PREFILL, exchange_on_leg, x);
-    leg_init(&x->decode, local, LEG_DECODE, exchange_on_leg, x);
-    leg_init(&x->release, local, LEG_RELEASE, exchange_on_leg, x);
+    leg_init(&x->prefill, local, LEG_PREFILL, exchange_on_prefill, x);
+    leg_init(&x->decode, local, LEG_DECODE, exchange_on_decode, x);
+    leg_init(&x->release, local, LEG_RELEASE, on_release, x);
     x->wait.on_turn = exchange_on_turn;
     relay_init(&x->relay, &x->sink);
     bt_str_hex_u64(local_random(local), x->inner_id);
@@ -348,6 +306,7 @@ void exchange_engine_lost(struct exchange *x, const struct engine *engine)
 {
     static const struct bt_http_failure failure = {
         .status = BT_ERR_RESET, .reason = "the engine is lost"};
+    const struct leg_event event = {.kind = LEG_FAILED, .failure = &failure};
     struct leg *leg = NULL;
 
     if (x->client == C_WAITING && leg_is_open(&x->prefill) &&
@@ -358,9 +317,7 @@ void exchange_engine_lost(struct exchange *x, const struct engine *engine)
         leg = &x->decode;
     }
     if (leg != NULL) {
-        exchange_on_leg(x, &(struct leg_event){.kind = LEG_FAILED,
-                                               .leg = leg,
-                                               .failure = &failure});
+        leg->on_event(x, &event);
     }
 }
 
@@ -368,13 +325,12 @@ void exchange_engine_cut(struct exchange *x, const struct engine *engine)
 {
     static const struct bt_http_failure failure = {
         .status = BT_ERR_RESET, .reason = "the engine was removed"};
+    const struct leg_event event = {.kind = LEG_FAILED, .failure = &failure};
     struct leg *const legs[] = {&x->prefill, &x->decode, &x->release};
 
     for (size_t i = 0; i < BT_ARRAY_LEN(legs) && !x->is_done; i++) {
         if (leg_is_open(legs[i]) && legs[i]->engine == engine) {
-            exchange_on_leg(x, &(struct leg_event){.kind = LEG_FAILED,
-                                                   .leg = legs[i],
-                                                   .failure = &failure});
+            legs[i]->on_event(x, &event);
         }
     }
 }

@@ -145,18 +145,18 @@ static void prefill_is_foreign(struct exchange *x, struct bt_str host)
 static void let_early_on(struct exchange *x)
 {
     struct leg *const leg = &x->decode;
-    struct leg_event event = {
-        .kind = LEG_BODY, .leg = leg, .bytes = bt_buf_str(&x->answer)};
+    struct leg_event event = {.kind = LEG_BODY,
+                              .bytes = bt_buf_str(&x->answer)};
 
     exchange_set_decode(x, D_ASKED);
     exchange_set_due(x, DUE_DECODE, x->local->config->timeouts.first_byte);
     leg_resume(leg);
     if (x->answer.len > 0) {
-        exchange_on_leg(x, &event);
+        exchange_on_decode(x, &event);
     }
     if (leg_is_open(leg) && leg->is_whole) {
         event.kind = LEG_END;
-        exchange_on_leg(x, &event);
+        exchange_on_decode(x, &event);
     }
 }
 
@@ -237,23 +237,7 @@ static void prefill_failed(struct exchange *x,
         failure->connecting ? FAULT_NO_PREFILL : FAULT_PREFILL_FAILED, 0);
 }
 
-enum fault exchange_deadline_fault(const struct exchange *x, enum fault fault)
-{
-    return x->due[DUE_TOTAL] != 0 && now_ms(x) >= x->due[DUE_TOTAL]
-               ? FAULT_TOTAL_TIMEOUT
-               : fault;
-}
-
-void exchange_prefill_due(struct exchange *x)
-{
-    if (exchange_leg_has_failed(&x->prefill)) {
-        prefill_end(x);
-    } else {
-        exchange_fail(x, exchange_deadline_fault(x, FAULT_PREFILL_TIMEOUT));
-    }
-}
-
-void exchange_on_prefill(struct exchange *x, const struct leg_event *event)
+static void on_prefill(struct exchange *x, const struct leg_event *event)
 {
     switch (event->kind) {
     case LEG_SENT:
@@ -295,19 +279,19 @@ static void harvest_end(struct exchange *x)
     exchange_follow(x);
 }
 
-void exchange_harvest_fails(struct exchange *x)
+static void harvest_fails(struct exchange *x)
 {
     exchange_prefill_fails(x, exchange_late_outcome(x), x->fault, 0);
 }
 
-void exchange_on_harvest(struct exchange *x, const struct leg_event *event)
+static void on_harvest(struct exchange *x, const struct leg_event *event)
 {
     const uint64_t limit = x->local->config->limits.prefill_answer;
 
     switch (event->kind) {
     case LEG_BODY:
         if (limit > 0 && x->answer.len + event->bytes.len > limit) {
-            exchange_harvest_fails(x);
+            harvest_fails(x);
         } else {
             bt_buf_append(&x->answer, event->bytes);
         }
@@ -316,10 +300,32 @@ void exchange_on_harvest(struct exchange *x, const struct leg_event *event)
         harvest_end(x);
         return;
     case LEG_FAILED:
-        exchange_harvest_fails(x);
+        harvest_fails(x);
         return;
     case LEG_SENT:
     case LEG_HEAD:
         return;
+    }
+}
+
+void exchange_on_prefill(void *owner, const struct leg_event *event)
+{
+    struct exchange *const x = owner;
+
+    if (x->client == C_OVER) {
+        on_harvest(x, event);
+    } else {
+        on_prefill(x, event);
+    }
+}
+
+void exchange_prefill_due(struct exchange *x)
+{
+    if (x->client == C_OVER) {
+        harvest_fails(x);
+    } else if (exchange_leg_has_failed(&x->prefill)) {
+        prefill_end(x);
+    } else {
+        exchange_fail(x, exchange_deadline_fault(x, FAULT_PREFILL_TIMEOUT));
     }
 }

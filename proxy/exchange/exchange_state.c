@@ -109,6 +109,13 @@ void exchange_arm(struct exchange *x)
     }
 }
 
+enum fault exchange_deadline_fault(const struct exchange *x, enum fault fault)
+{
+    return x->due[DUE_TOTAL] != 0 && now_ms(x) >= x->due[DUE_TOTAL]
+               ? FAULT_TOTAL_TIMEOUT
+               : fault;
+}
+
 /* --- states --- */
 
 void exchange_set_prefill(struct exchange *x, enum prefill_state state)

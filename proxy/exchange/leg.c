@@ -77,7 +77,7 @@ static void drop_load(struct leg *leg)
 static void on_sent(void *owner)
 {
     struct leg *const leg = owner;
-    const struct leg_event event = {.kind = LEG_SENT, .leg = leg};
+    const struct leg_event event = {.kind = LEG_SENT};
 
     leg->is_sent = true;
     leg->sent_ms = bt_loop_now_ms(leg->local->loop);
@@ -87,7 +87,7 @@ static void on_sent(void *owner)
 static void on_head(void *owner, const struct bt_http_head *head)
 {
     struct leg *const leg = owner;
-    const struct leg_event event = {.kind = LEG_HEAD, .leg = leg, .head = head};
+    const struct leg_event event = {.kind = LEG_HEAD, .head = head};
 
     leg->has_head = true;
     leg->code = head->code;
@@ -99,8 +99,7 @@ static void on_head(void *owner, const struct bt_http_head *head)
 static void on_body(void *owner, struct bt_str bytes)
 {
     struct leg *const leg = owner;
-    const struct leg_event event = {
-        .kind = LEG_BODY, .leg = leg, .bytes = bytes};
+    const struct leg_event event = {.kind = LEG_BODY, .bytes = bytes};
 
     if (leg->first_us == 0) {
         leg->first_us = now_us();
@@ -111,7 +110,7 @@ static void on_body(void *owner, struct bt_str bytes)
 static void on_end(void *owner)
 {
     struct leg *const leg = owner;
-    const struct leg_event event = {.kind = LEG_END, .leg = leg};
+    const struct leg_event event = {.kind = LEG_END};
 
     leg->is_whole = true;
     leg->end_us = now_us();
@@ -132,8 +131,7 @@ static void judge_engine(struct leg *leg, const struct bt_http_failure *failure)
 static void on_failed(void *owner, const struct bt_http_failure *failure)
 {
     struct leg *const leg = owner;
-    const struct leg_event event = {
-        .kind = LEG_FAILED, .leg = leg, .failure = failure};
+    const struct leg_event event = {.kind = LEG_FAILED, .failure = failure};
 
     leg->end_us = now_us();
     judge_engine(leg, failure);

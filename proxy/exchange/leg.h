@@ -9,8 +9,6 @@
 #include "common/json/json_splice.h"
 #include "proxy/exchange/local.h"
 
-struct leg;
-
 enum leg_event_kind {
     LEG_SENT,
     LEG_HEAD,
@@ -21,7 +19,6 @@ enum leg_event_kind {
 
 struct leg_event {
     enum leg_event_kind kind;
-    struct leg *leg;
     const struct bt_http_head *head;       /* HEAD */
     struct bt_str bytes;                   /* BODY */
     const struct bt_http_failure *failure; /* FAILED */

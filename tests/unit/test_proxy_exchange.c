@@ -279,7 +279,6 @@ static void on_news(enum news_kind kind)
 
 static void on_leg(struct leg *leg, struct leg_event event)
 {
-    event.leg = leg;
     leg->on_event(leg->owner, &event);
 }
 
