@@ -177,7 +177,9 @@ enum bt_status engine_set_addrs(struct engine *engine,
     where->version = before == NULL ? 1 : before->version + 1;
     where->addrs = *addrs;
     *old_p = atomic_exchange(&engine->where, where);
-    atomic_store(&engine->failed_at_ms, 0);
+    if (before == NULL || !engine->is_probed) {
+        atomic_store(&engine->failed_at_ms, 0);
+    }
     return BT_OK;
 }
 

@@ -146,9 +146,10 @@ const struct bt_addrs *engine_addrs(const struct engine *engine);
 const struct bt_addrs *engine_addrs_at(const struct engine *engine,
                                        uint64_t *version_p);
 /*
- * Its name was resolved, to other addresses than before: it is usable from now
- * on. What was there before (or NULL) is the caller's to free when no worker
- * reads it any more. Control thread.
+ * Its name was resolved, to other addresses than before. With its first ones it
+ * is usable; later a failed one waits for its probe, where it is probed: the
+ * answers of some names change each time. What was there before (or NULL) is
+ * the caller's to free when no worker reads it any more. Control thread.
  */
 BT_MUST_CHECK enum bt_status engine_set_addrs(struct engine *engine,
                                               const struct bt_addrs *addrs,

@@ -132,6 +132,25 @@ START_TEST(a_name_without_an_address_is_not_usable_until_it_has_one)
 }
 END_TEST
 
+START_TEST(a_failed_engine_that_moves_waits_for_its_probe_where_it_is_probed)
+{
+    for (int probed = 0; probed < 2; probed++) {
+        struct bt_addrs addrs = {.count = 1};
+        struct engine_place *before = NULL;
+        struct engine *engine;
+
+        config.timeouts.probe_interval = (uint64_t)probed;
+        engine = open_prefill();
+        engine_mark_failed(engine, 7, "lost");
+        ck_assert_int_eq(bt_addr_parse("10.0.0.1:1", &addrs.items[0]), BT_OK);
+        ck_assert_int_eq(engine_set_addrs(engine, &addrs, &before), BT_OK);
+        free(before);
+        ck_assert_int_eq(engine_is_usable(engine), probed == 0);
+        fleet_close(&fleet);
+    }
+}
+END_TEST
+
 START_TEST(a_loss_at_an_address_that_the_name_has_left_is_not_the_engines)
 {
     struct engine *const engine = open_prefill();
@@ -267,6 +286,7 @@ HARNESS_MAIN_WITH(
     where_probes_are_sent_an_answer_to_a_call_does_not_make_it_good,
     without_probes_an_answer_makes_it_good_a_second_after_it_failed,
     a_name_without_an_address_is_not_usable_until_it_has_one,
+    a_failed_engine_that_moves_waits_for_its_probe_where_it_is_probed,
     a_loss_at_an_address_that_the_name_has_left_is_not_the_engines,
     a_stand_in_is_another_usable_engine_or_decode_where_that_is_allowed,
     any_address_of_an_engine_is_its_own,
