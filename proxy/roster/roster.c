@@ -25,7 +25,7 @@ struct departure {
     TAILQ_ENTRY(departure) entry;
     struct roster *roster;
     enum departure_kind kind;
-    struct engine *engine; /* SIDE: NULL */
+    struct engine *engine; /* OLD: NULL */
     /* To be freed after the first sweep; or NULL. */
     struct side *old;
     struct engine_place *old_place;
@@ -398,6 +398,7 @@ enum bt_status roster_drain(struct roster *roster, struct engine *engine,
     atomic_store(&engine->state, ENGINE_DRAINING);
     bt_log(BT_LOG_INFO, engine->url.normal, "drains: it gets no new requests");
     sweep(departure);
+    orders_tell_waiting(roster->options.orders); /* for another engine */
     return BT_OK;
 }
 
@@ -430,6 +431,7 @@ enum bt_status roster_remove(struct roster *roster, struct engine *engine)
            "leaves: it gets no new requests (engine %llu)",
            (unsigned long long)engine->id);
     sweep(departure);
+    orders_tell_waiting(o->orders); /* for another engine, or for nobody */
     return BT_OK;
 }
 

@@ -217,6 +217,24 @@ def test_a_removed_engine_ends_its_streams_first(stock, extra):
     fleet.wait(engine, None)
 
 
+def test_who_waits_for_a_removed_engine_is_told_so_at_once(stock, extra):
+    entered, go_on, answers = threading.Event(), threading.Event(), []
+    pair, more = stock(proxy_flags=ONE), extra(slow_stream(entered, go_on))
+    fleet = Fleet(pair.proxy)
+    engine = fleet.add(more.url, "decode", max_in_flight=1)
+    fleet.drain(fleet.known()[pair.d.url]["id"])
+    stream = c.Stream(pair.proxy.port, {"model": "m", "prompt": "x"}).head()
+    assert entered.wait(10 * c.PATIENCE)
+    waiting = threading.Thread(target=lambda: answers.append(pair.proxy.ask(body={"model": "m", "prompt": "x"})[0]), daemon=True)
+    waiting.start()
+    c.eventually(lambda: pair.proxy.metric("baton_requests_queued") == 1, 10, "one request waits for a place")
+    fleet.remove(engine)
+    waiting.join(10 * c.PATIENCE)
+    assert answers == [503]
+    go_on.set()
+    assert stream.text() == "hello"
+
+
 def test_a_removed_engine_is_cut_when_its_time_is_over(stock, extra):
     pair = stock(proxy_flags=["--set", "timeouts.drain=1s"])
     fleet = Fleet(pair.proxy)

@@ -1,6 +1,7 @@
 /*
  * proxy/roster: engines that come and go, with a worker that the test plays.
  */
+#include "common/base/log.h"
 #include "proxy/metrics/control_stats.h"
 #include "proxy/roster/roster.h"
 #include "tests/support/config_pair.h"
@@ -146,6 +147,7 @@ static void setup(void)
                                        "http://127.0.0.1:2"};
     struct roster_options options;
 
+    bt_log_set_level(BT_LOG_ERROR); /* thousands come and go */
     memset(&fx, 0, sizeof(fx));
     config_pair_set(&fx.pair, &fx.config, CONNECTOR_NIXL, URLS);
     ck_assert_int_eq(fleet_open(&fx.config, &fx.fleet), BT_OK);
