@@ -31,33 +31,30 @@ struct order {
 
 static void engine_lost(struct local *local, const struct engine *engine)
 {
+    struct exchange *x = LIST_FIRST(&local->exchanges);
+
     if (!fleet_has_stand_in(engine)) {
         return; /* it may yet answer, and nobody else would */
     }
-    for (size_t i = 0; i < LOCAL_BUCKETS; i++) {
-        struct exchange *x = local->buckets[i];
+    /* One that ends stays in memory for this turn. */
+    while (x != NULL) {
+        struct exchange *const next = LIST_NEXT(x, entry);
 
-        /* One that ends stays in memory, and in its chain, for this turn. */
-        while (x != NULL) {
-            struct exchange *const next = x->bucket_next;
-
-            exchange_engine_lost(x, engine);
-            x = next;
-        }
+        exchange_engine_lost(x, engine);
+        x = next;
     }
 }
 
 static void engine_cut(struct local *local, const struct engine *engine)
 {
-    for (size_t i = 0; i < LOCAL_BUCKETS; i++) {
-        struct exchange *x = local->buckets[i];
+    struct exchange *x = LIST_FIRST(&local->exchanges);
 
-        while (x != NULL) {
-            struct exchange *const next = x->bucket_next;
+    /* One that ends stays in memory for this turn. */
+    while (x != NULL) {
+        struct exchange *const next = LIST_NEXT(x, entry);
 
-            exchange_engine_cut(x, engine);
-            x = next;
-        }
+        exchange_engine_cut(x, engine);
+        x = next;
     }
 }
 
@@ -68,14 +65,11 @@ static void sweep(struct worker *worker, const struct control_news *news)
     const bool is_asked = models_ask(&worker->front, news->engine);
     struct orders_swept swept = {
         .number = news->sweep, .is_used = is_asked, .is_known = is_asked};
+    const struct exchange *x;
 
-    for (size_t i = 0; news->engine != NULL && i < LOCAL_BUCKETS; i++) {
-        const struct exchange *x = local->buckets[i];
-
-        for (; x != NULL; x = x->bucket_next) {
-            swept.is_used = swept.is_used || exchange_uses(x, news->engine);
-            swept.is_known = swept.is_known || exchange_knows(x, news->engine);
-        }
+    LIST_FOREACH (x, &local->exchanges, entry) {
+        swept.is_used = swept.is_used || exchange_uses(x, news->engine);
+        swept.is_known = swept.is_known || exchange_knows(x, news->engine);
     }
     if (news->engine != NULL && !swept.is_known &&
         atomic_load(&news->engine->state) == ENGINE_GONE) {
@@ -141,10 +135,8 @@ static void stop_now(struct worker *worker)
 {
     worker->is_draining = true;
     listener_close_all(&worker->front);
-    for (size_t i = 0; i < LOCAL_BUCKETS; i++) {
-        while (worker->local.buckets[i] != NULL) {
-            exchange_abort(worker->local.buckets[i]);
-        }
+    while (!LIST_EMPTY(&worker->local.exchanges)) {
+        exchange_abort(LIST_FIRST(&worker->local.exchanges));
     }
     while (!LIST_EMPTY(&worker->front.clients)) {
         client_abort(LIST_FIRST(&worker->front.clients));

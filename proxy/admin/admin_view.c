@@ -206,8 +206,7 @@ bool admin_view_engines(const struct admin_sources *sources,
     const struct agent_link *link;
     const struct engine *engine;
 
-    FLEET_FOREACH(engine, sources->fleet)
-    {
+    FLEET_FOREACH (engine, sources->fleet) {
         if (atomic_load(&engine->state) != ENGINE_GONE) {
             (void)json_array_append_new(engines,
                                         view_engine(sources, engine, now_ms));

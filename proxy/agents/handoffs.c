@@ -1,11 +1,9 @@
 /*
  * The table of live handoffs and the ring of ended ones.
  *
- *     buckets[id.lo] -> handoff -> next_same          (look-up)
+ *     by_id: id -> handoff                            (look-up)
  *     live: oldest <-> ... <-> youngest               (ages, renewals)
  *     recent: a ring of copies
- *
- * An id's low half is random, so it is its own hash.
  */
 #include "proxy/agents/handoffs.h"
 
@@ -23,8 +21,7 @@ struct handoffs {
     const struct handoffs_events *events;
     void *owner;
     struct handoff_list live;
-    size_t live_count;
-    struct handoff **buckets;
+    struct bt_hash by_id;
     struct handoff *recent; /* HANDOFFS_RECENT_MAX */
     size_t recent_count;    /* ever written */
 };
@@ -45,22 +42,18 @@ static bool place_is(const struct handoff_place *place,
     return false;
 }
 
-static struct handoff **bucket_of(const struct handoffs *handoffs,
-                                  struct handoff_id id)
+static struct bt_key key_of(struct handoff_id id)
 {
-    return &handoffs->buckets[id.lo % BUCKETS];
+    return (struct bt_key){.hi = id.hi, .lo = id.lo};
 }
 
 static struct handoff *find(const struct handoffs *handoffs,
                             struct handoff_id id)
 {
-    struct handoff *handoff = *bucket_of(handoffs, id);
+    struct bt_hash_node *const node =
+        bt_hash_find(&handoffs->by_id, key_of(id));
 
-    while (handoff != NULL &&
-           (handoff->id.lo != id.lo || handoff->id.hi != id.hi)) {
-        handoff = handoff->next_same;
-    }
-    return handoff;
+    return node == NULL ? NULL : bt_container_of(node, struct handoff, node);
 }
 
 static uint64_t now_of(const struct handoffs *handoffs)
@@ -170,14 +163,8 @@ static void uncount_hold(struct handoffs *handoffs, struct handoff *handoff)
 
 static void unlink_handoff(struct handoffs *handoffs, struct handoff *handoff)
 {
-    struct handoff **at = bucket_of(handoffs, handoff->id);
-
-    while (*at != handoff) {
-        at = &(*at)->next_same;
-    }
-    *at = handoff->next_same;
+    bt_hash_remove(&handoffs->by_id, &handoff->node);
     TAILQ_REMOVE(&handoffs->live, handoff, by_age);
-    handoffs->live_count--;
     control_stat_add(handoffs->stats, CONTROL_STAT_HANDOFFS, 0, -1);
 }
 
@@ -222,13 +209,12 @@ void handoffs_begin(struct handoffs *handoffs,
                     const struct handoff_begin *begin)
 {
     struct handoff *handoff = NULL;
-    struct handoff **bucket;
 
     if (find(handoffs, begin->id) != NULL) {
         bt_log(BT_LOG_ERROR, "handoffs", "a worker begins a handoff twice");
         return;
     }
-    if (handoffs->live_count < HANDOFFS_LIVE_MAX) {
+    if (handoffs->by_id.count < HANDOFFS_LIVE_MAX) {
         handoff = calloc(1, sizeof(*handoff));
     }
     if (handoff == NULL) {
@@ -248,11 +234,9 @@ void handoffs_begin(struct handoffs *handoffs,
     memcpy(handoff->request_id, begin->request_id,
            sizeof(handoff->request_id) - 1);
     handoff->begun_us = now_of(handoffs);
-    bucket = bucket_of(handoffs, begin->id);
-    handoff->next_same = *bucket;
-    *bucket = handoff;
+    handoff->node.key = key_of(begin->id);
+    bt_hash_insert(&handoffs->by_id, &handoff->node);
     TAILQ_INSERT_TAIL(&handoffs->live, handoff, by_age);
-    handoffs->live_count++;
     control_stat_add(handoffs->stats, CONTROL_STAT_HANDOFFS, 0, 1);
 }
 
@@ -732,7 +716,7 @@ void handoffs_renew(struct handoffs *handoffs)
 
 size_t handoffs_live(const struct handoffs *handoffs)
 {
-    return handoffs->live_count;
+    return handoffs->by_id.count;
 }
 
 const struct handoff *handoffs_first(const struct handoffs *handoffs)
@@ -811,9 +795,8 @@ struct handoffs *handoffs_open(struct bt_metrics *stats,
     handoffs->events = events;
     handoffs->owner = owner;
     TAILQ_INIT(&handoffs->live);
-    handoffs->buckets = calloc(BUCKETS, sizeof(struct handoff *));
     handoffs->recent = calloc(HANDOFFS_RECENT_MAX, sizeof(struct handoff));
-    if (handoffs->buckets == NULL || handoffs->recent == NULL) {
+    if (!bt_hash_init(&handoffs->by_id, BUCKETS) || handoffs->recent == NULL) {
         handoffs_close(&handoffs);
     }
     return handoffs;
@@ -832,7 +815,7 @@ void handoffs_close(struct handoffs **handoffs)
         TAILQ_REMOVE(&dead->live, handoff, by_age);
         free(handoff);
     }
-    free(dead->buckets);
+    bt_hash_fini(&dead->by_id);
     free(dead->recent);
     free(dead);
 }

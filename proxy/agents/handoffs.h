@@ -15,6 +15,7 @@
 #define PROXY_AGENTS_HANDOFFS_H
 
 #include "agent/link/limits.h"
+#include "common/base/hash.h"
 #include "common/metrics.h"
 #include "proxy/agents/news.h"
 
@@ -37,7 +38,7 @@ enum handoff_state {
 
 struct handoff {
     TAILQ_ENTRY(handoff) by_age;
-    struct handoff *next_same; /* in its bucket */
+    struct bt_hash_node node;
 
     struct handoff_id id;
     uint64_t exchange;

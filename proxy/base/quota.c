@@ -4,6 +4,7 @@
  */
 #include "proxy/base/quota.h"
 
+#include "common/base/hash.h"
 #include "common/base/random.h"
 
 #include <netinet/in.h>
@@ -13,9 +14,8 @@
 #define BUCKETS 16384 /* a power of two */
 
 struct quota {
+    struct bt_hash_node node;
     struct quotas *quotas;
-    struct quota *next;
-    uint64_t key[2];
     size_t connections;
     uint64_t bytes;
 };
@@ -25,7 +25,7 @@ struct quotas {
     size_t connections_max; /* 0: no limit */
     uint64_t bytes_max;     /* 0: no limit */
     uint64_t seed;          /* nobody outside knows who shares a bucket */
-    struct quota *buckets[BUCKETS];
+    struct bt_hash addresses;
 };
 
 struct quotas *quotas_open(size_t connections, uint64_t bytes)
@@ -36,7 +36,9 @@ struct quotas *quotas_open(size_t connections, uint64_t bytes)
         return NULL;
     }
     if (!bt_random_bytes(&quotas->seed, sizeof(quotas->seed)) ||
+        !bt_hash_init(&quotas->addresses, BUCKETS) ||
         pthread_mutex_init(&quotas->lock, NULL) != 0) {
+        bt_hash_fini(&quotas->addresses);
         free(quotas);
         return NULL;
     }
@@ -49,13 +51,18 @@ void quotas_close(struct quotas **quotas)
 {
     if (*quotas != NULL) {
         (void)pthread_mutex_destroy(&(*quotas)->lock);
+        bt_hash_fini(&(*quotas)->addresses);
         free(*quotas);
         *quotas = NULL;
     }
 }
 
-/* An IPv4 address, or the first half of one of IPv6. False: not limited. */
-static bool key_of(const struct bt_addr *addr, uint64_t key[2])
+/*
+ * An IPv4 address, or the first half of one of IPv6, under the seed. False: not
+ * limited.
+ */
+static bool key_of(const struct quotas *quotas, const struct bt_addr *addr,
+                   struct bt_key *key_p)
 {
     union {
         unsigned char bytes[16];
@@ -66,38 +73,26 @@ static bool key_of(const struct bt_addr *addr, uint64_t key[2])
     if (!bt_addr_bytes(addr, at.bytes)) {
         return false;
     }
-    key[0] = at.words[0];
-    key[1] = IN6_IS_ADDR_V4MAPPED(&at.in6) ? at.words[1] : UINT64_MAX;
+    key_p->lo = at.words[0] ^ quotas->seed;
+    key_p->hi = IN6_IS_ADDR_V4MAPPED(&at.in6) ? at.words[1] : UINT64_MAX;
+    key_p->hi ^= quotas->seed;
     return true;
 }
 
-static struct quota **bucket_of(struct quotas *quotas, const uint64_t key[2])
-{
-    uint64_t hash = quotas->seed;
-
-    for (int i = 0; i < 2; i++) {
-        hash = (hash ^ key[i]) * UINT64_C(0x9e3779b97f4a7c15);
-        hash ^= hash >> 29;
-    }
-    return &quotas->buckets[(hash >> 17) & (BUCKETS - 1)];
-}
-
 /* Under the lock: finds the address's entry, or makes one. */
-static struct quota *find(struct quotas *quotas, const uint64_t key[2])
+static struct quota *find(struct quotas *quotas, struct bt_key key)
 {
-    struct quota **const bucket = bucket_of(quotas, key);
-    struct quota *quota = *bucket;
+    struct bt_hash_node *const node = bt_hash_find(&quotas->addresses, key);
+    struct quota *quota;
 
-    while (quota != NULL &&
-           (quota->key[0] != key[0] || quota->key[1] != key[1])) {
-        quota = quota->next;
+    if (node != NULL) {
+        return bt_container_of(node, struct quota, node);
     }
-    if (quota == NULL && (quota = calloc(1, sizeof(*quota))) != NULL) {
+    quota = calloc(1, sizeof(*quota));
+    if (quota != NULL) {
         quota->quotas = quotas;
-        quota->key[0] = key[0];
-        quota->key[1] = key[1];
-        quota->next = *bucket;
-        *bucket = quota;
+        quota->node.key = key;
+        bt_hash_insert(&quotas->addresses, &quota->node);
     }
     return quota;
 }
@@ -105,16 +100,10 @@ static struct quota *find(struct quotas *quotas, const uint64_t key[2])
 /* Under the lock: frees an entry that holds nothing. */
 static void drop_if_empty(struct quota *quota)
 {
-    struct quota **at = bucket_of(quota->quotas, quota->key);
-
-    if (quota->connections > 0 || quota->bytes > 0) {
-        return;
+    if (quota->connections == 0 && quota->bytes == 0) {
+        bt_hash_remove(&quota->quotas->addresses, &quota->node);
+        free(quota);
     }
-    while (*at != quota) {
-        at = &(*at)->next;
-    }
-    *at = quota->next;
-    free(quota);
 }
 
 enum bt_status quota_enter(struct quotas *quotas, const struct bt_addr *addr,
@@ -122,9 +111,9 @@ enum bt_status quota_enter(struct quotas *quotas, const struct bt_addr *addr,
 {
     enum bt_status status = BT_OK;
     struct quota *quota;
-    uint64_t key[2];
+    struct bt_key key;
 
-    if (!key_of(addr, key)) {
+    if (!key_of(quotas, addr, &key)) {
         *quota_p = NULL;
         return BT_OK;
     }

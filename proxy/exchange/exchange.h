@@ -64,8 +64,9 @@ struct exchange {
     uint64_t timer_ms; /* when it fires; 0: it is not set */
     uint64_t due[DUE_COUNT];
     struct bt_grave grave;
-    uint64_t id; /* the worker's name for it */
-    struct exchange *bucket_next;
+    uint64_t id;                /* the worker's name for it */
+    LIST_ENTRY(exchange) entry; /* of local->exchanges */
+    struct bt_hash_node node;   /* by id */
     struct admission_wait wait; /* in the queue in C_QUEUED */
 
     /* the request */

@@ -23,18 +23,6 @@ enum leg_outcome exchange_late_outcome(const struct exchange *x)
     return fault_status(x->fault) == 504 ? LEG_TIMED_OUT : LEG_CANCELLED;
 }
 
-static void unlink_bucket(struct exchange *x)
-{
-    struct exchange **at = &x->local->buckets[x->id & (LOCAL_BUCKETS - 1)];
-
-    while (*at != NULL && *at != x) {
-        at = &(*at)->bucket_next;
-    }
-    if (*at == x) {
-        *at = x->bucket_next;
-    }
-}
-
 bool exchange_lacks_report(const struct exchange *x)
 {
     return is_baton(x) && x->fault == FAULT_NONE && x->params.len > 0 &&
@@ -109,7 +97,8 @@ void exchange_finish(struct exchange *x)
     leg_close(&x->release, x->release.is_whole ? LEG_OK : LEG_CANCELLED);
     exchange_tell_release(x, RELEASE_CANCELLED, false);
     bt_timer_clear(&x->timer);
-    unlink_bucket(x);
+    LIST_REMOVE(x, entry);
+    bt_hash_remove(&x->local->by_id, &x->node);
     exchange_drop_body(x);
     local->tail_count--;
     local->unsent_count -= x->is_unsent ? 1 : 0;

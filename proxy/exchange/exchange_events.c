@@ -264,19 +264,16 @@ static void on_due(struct bt_timer *timer)
 
 struct exchange *exchange_find(struct local *local, uint64_t id)
 {
-    struct exchange *x = local->buckets[id & (LOCAL_BUCKETS - 1)];
+    struct bt_hash_node *const node =
+        bt_hash_find(&local->by_id, (struct bt_key){.lo = id});
 
-    while (x != NULL && x->id != id) {
-        x = x->bucket_next;
-    }
-    return x;
+    return node == NULL ? NULL : bt_container_of(node, struct exchange, node);
 }
 
 struct exchange *exchange_open(struct local *local, struct sink *sink,
                                enum endpoint endpoint)
 {
     struct exchange *const x = calloc(1, sizeof(*x));
-    struct exchange **bucket;
 
     if (x == NULL) {
         return NULL;
@@ -294,9 +291,9 @@ struct exchange *exchange_open(struct local *local, struct sink *sink,
     relay_init(&x->relay, &x->sink);
     bt_str_hex_u64(local_random(local), x->inner_id);
     bt_str_hex_u64(local_random(local), x->inner_id + 16);
-    bucket = &local->buckets[x->id & (LOCAL_BUCKETS - 1)];
-    x->bucket_next = *bucket;
-    *bucket = x;
+    x->node.key = (struct bt_key){.lo = x->id};
+    bt_hash_insert(&local->by_id, &x->node);
+    LIST_INSERT_HEAD(&local->exchanges, x, entry);
     local->exchange_count++;
     stats_add(local->metrics, STAT_IN_FLIGHT, 1);
     return x;

@@ -7,6 +7,8 @@
 
 #include <stdlib.h>
 
+#define EXCHANGES_EXPECTED 4096
+
 uint64_t local_random(struct local *local)
 {
     if (local->random_left == 0) {
@@ -77,7 +79,9 @@ enum bt_status local_init(struct local *local,
     status = admission_init(&local->admission, LANE_COUNT * fleet->pool_count);
     local->origins = calloc(ENGINES_MAX, sizeof(*local->origins));
     local->pools = calloc(fleet->pool_count + 1, sizeof(*local->pools));
-    if (status != BT_OK || local->origins == NULL || local->pools == NULL) {
+    LIST_INIT(&local->exchanges);
+    if (status != BT_OK || local->origins == NULL || local->pools == NULL ||
+        !bt_hash_init(&local->by_id, EXCHANGES_EXPECTED)) {
         return BT_ERR_NOMEM;
     }
     for (size_t i = 0; i < fleet->pool_count; i++) {
@@ -95,6 +99,7 @@ void local_fini(struct local *local)
         bt_http_origin_close(&local->origins[i].origin);
     }
     bt_http_pool_close(&local->http);
+    bt_hash_fini(&local->by_id);
     free(local->origins);
     free(local->pools);
 }

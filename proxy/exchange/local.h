@@ -11,12 +11,15 @@
 #ifndef PROXY_EXCHANGE_LOCAL_H
 #define PROXY_EXCHANGE_LOCAL_H
 
+#include "common/base/hash.h"
 #include "common/http/http_call.h"
 #include "proxy/config/auth.h"
 #include "proxy/exchange/admission.h"
 #include "proxy/exchange/pool_local.h"
 #include "proxy/fleet/fleet.h"
 #include "proxy/metrics/stats.h"
+
+#include <sys/queue.h>
 
 struct control;
 struct exchange;
@@ -57,8 +60,6 @@ struct local_origin {
     uint64_t version;
 };
 
-#define LOCAL_BUCKETS 4096 /* a power of two */
-
 struct local {
     struct program *program;
     const struct config *config;
@@ -69,7 +70,8 @@ struct local {
     struct local_origin *origins; /* by slot */
     struct pool_local *pools;     /* by pool id */
     struct admission admission;
-    struct exchange *buckets[LOCAL_BUCKETS];
+    LIST_HEAD(, exchange) exchanges;
+    struct bt_hash by_id; /* the same, by id */
     uint64_t next_exchange;
     size_t exchange_count; /* with a client */
     size_t tail_count;     /* without */

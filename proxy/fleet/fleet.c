@@ -95,8 +95,7 @@ struct engine *fleet_find(const struct fleet *fleet, uint64_t id)
 {
     struct engine *engine;
 
-    FLEET_FOREACH(engine, fleet)
-    {
+    FLEET_FOREACH (engine, fleet) {
         if (engine->id == id) {
             break;
         }
@@ -108,8 +107,7 @@ static uint64_t place_of(struct fleet *fleet, const struct engine *engine)
 {
     const struct engine *other;
 
-    FLEET_FOREACH(other, fleet)
-    {
+    FLEET_FOREACH (other, fleet) {
         if (strcmp(other->url.normal, engine->url.normal) == 0) {
             return other->place;
         }

@@ -7,7 +7,7 @@
 
 #include "proxy/fleet/engine.h"
 
-#define ROUTE_AVOID_MAX 16
+#define ROUTE_AVOID_MAX 12 /* retry.attempts is 10 at most, and the first */
 
 enum route_verdict {
     ROUTE_FOUND,      /* the engines asked for are set */

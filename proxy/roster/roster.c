@@ -444,8 +444,7 @@ static enum bt_status join_all(struct roster *roster)
     enum bt_status status = BT_OK;
     struct engine *engine;
 
-    FLEET_FOREACH(engine, o->fleet)
-    {
+    FLEET_FOREACH (engine, o->fleet) {
         /* Probes are spread over the interval. */
         status = join_parts(roster, engine,
                             engine->slot * interval_ms / o->fleet->slot_count);

@@ -1,4 +1,4 @@
-foreach(module status log str random timers utf8 arena buf sse metrics json_push json_write)
+foreach(module status log str random timers hash utf8 arena buf sse metrics json_push json_write)
   baton_unit(test_${module} LIBS bt_base)
 endforeach()
 baton_unit(test_proof LIBS bt_proof)

@@ -68,8 +68,7 @@ static struct hold *find_hold(const struct eng_handoff *handoff, baton_id id)
 {
     struct hold *hold;
 
-    LIST_FOREACH(hold, &handoff->holds, entry)
-    {
+    LIST_FOREACH (hold, &handoff->holds, entry) {
         if (hold->id.lo == id.lo && hold->id.hi == id.hi) {
             return hold;
         }
@@ -386,8 +385,7 @@ static struct pull *find_pull(const struct eng_handoff *handoff, uint64_t tag)
 {
     struct pull *pull;
 
-    LIST_FOREACH(pull, &handoff->pulls, entry)
-    {
+    LIST_FOREACH (pull, &handoff->pulls, entry) {
         if (pull->tag == tag) {
             return pull;
         }
@@ -744,8 +742,7 @@ static struct hold *newest_ready(const struct eng_handoff *handoff)
 {
     struct hold *hold;
 
-    LIST_FOREACH(hold, &handoff->holds, entry)
-    {
+    LIST_FOREACH (hold, &handoff->holds, entry) {
         if (hold->is_ready && hold->block_count > 0) {
             return hold;
         }
@@ -889,8 +886,7 @@ void handoff_write_state(struct eng_handoff *handoff, struct bt_buf *out)
     uint32_t listed = 0;
 
     bt_buf_append(out, BT_STR("\"holds\":["));
-    LIST_FOREACH(hold, &handoff->holds, entry)
-    {
+    LIST_FOREACH (hold, &handoff->holds, entry) {
         if (listed == STATE_HOLDS) {
             break;
         }

@@ -25,7 +25,7 @@ struct block_lists {
 };
 
 struct bta_hold {
-    struct bta_idmap_node node;
+    struct bt_hash_node node;
     enum hold_state state;
     uint32_t slot;
     uint64_t owner;
@@ -44,7 +44,7 @@ struct bta_hold {
 
 static struct bta_hold *find(const struct bta_holds *holds, baton_id id)
 {
-    struct bta_idmap_node *const node = bta_idmap_find(&holds->map, id);
+    struct bt_hash_node *const node = bt_hash_find(&holds->map, bta_id_key(id));
 
     return node == NULL ? NULL : bt_container_of(node, struct bta_hold, node);
 }
@@ -67,7 +67,7 @@ static void hold_free(struct bta_hold *hold)
 
 static void link_in(struct bta_holds *holds, struct bta_hold *hold)
 {
-    bta_idmap_insert(&holds->map, &hold->node);
+    bt_hash_insert(&holds->map, &hold->node);
     holds->slots[hold->slot] = hold;
     hold->next = holds->live;
     if (hold->next != NULL) {
@@ -78,7 +78,7 @@ static void link_in(struct bta_holds *holds, struct bta_hold *hold)
 
 static void link_out(struct bta_holds *holds, struct bta_hold *hold)
 {
-    bta_idmap_remove(&holds->map, &hold->node);
+    bt_hash_remove(&holds->map, &hold->node);
     holds->slots[hold->slot] = NULL;
     if (hold->prev != NULL) {
         hold->prev->next = hold->next;
@@ -165,7 +165,7 @@ static void hold_end(struct bta_holds *holds, struct bta_hold *hold,
     const baton_event event = {
         .type = BATON_EVENT_RELEASED,
         .reason = reason,
-        .handoff = hold->node.id,
+        .handoff = bta_key_id(hold->node.key),
     };
 
     word_store(holds, hold->slot, 0);
@@ -173,7 +173,8 @@ static void hold_end(struct bta_holds *holds, struct bta_hold *hold,
     link_out(holds, hold);
     hold->state = HOLD_OVER;
     hold->reason = reason;
-    bta_tombs_add(&holds->spent, hold->node.id, 0, reason, bta_now_us());
+    bta_tombs_add(&holds->spent, bta_key_id(hold->node.key), 0, reason,
+                  bta_now_us());
     if ((size_t)reason < BT_ARRAY_LEN(holds->ended)) {
         holds->ended[reason]++;
     }
@@ -233,10 +234,10 @@ baton_status bta_holds_init(struct bta_holds *holds,
         return BATON_ERR_SYSTEM;
     }
     holds->slots = calloc(limits->max_holds, sizeof(struct bta_hold *));
-    status = holds->slots != NULL &&
-                     bta_idmap_init(&holds->map, limits->max_handoffs)
-                 ? records_make(holds)
-                 : BATON_ERR_MEMORY;
+    status =
+        holds->slots != NULL && bt_hash_init(&holds->map, limits->max_handoffs)
+            ? records_make(holds)
+            : BATON_ERR_MEMORY;
     if (status == BATON_OK) {
         status = uses_make(holds);
     }
@@ -273,7 +274,7 @@ void bta_holds_fini(struct bta_holds *holds)
     for (size_t i = 0; i < BTA_GROUPS_MAX; i++) {
         free(holds->uses[i]);
     }
-    bta_idmap_fini(&holds->map);
+    bt_hash_fini(&holds->map);
     bta_tombs_fini(&holds->tombs);
     bta_tombs_fini(&holds->spent);
     free(holds->slots);
@@ -303,7 +304,7 @@ static baton_status open_locked(struct bta_holds *holds, baton_id id,
         free(hold);
         return BATON_ERR_MEMORY;
     }
-    hold->node.id = id;
+    hold->node.key = bta_id_key(id);
     hold->slot = slot;
     hold->owner = owner;
     hold->reason = bta_tombs_take(&holds->tombs, id, owner, bta_now_us());
@@ -494,8 +495,8 @@ static void open_drop(struct bta_holds *holds, struct bta_hold *hold)
 {
     word_store(holds, hold->slot, 0);
     if (hold->state == HOLD_VOID) {
-        bta_tombs_add(&holds->tombs, hold->node.id, hold->owner, hold->reason,
-                      bta_now_us());
+        bta_tombs_add(&holds->tombs, bta_key_id(hold->node.key), hold->owner,
+                      hold->reason, bta_now_us());
     }
     link_out(holds, hold);
     bta_events_unreserve(holds->events);
@@ -651,7 +652,7 @@ static struct bta_hold_view view_of(const struct bta_hold *hold,
                                     uint64_t now_us)
 {
     return (struct bta_hold_view){
-        .id = hold->node.id,
+        .id = bta_key_id(hold->node.key),
         .owner = hold->owner,
         .slot = hold->slot,
         .tokens = hold->tokens,

@@ -61,7 +61,7 @@ struct bta_holds {
     struct bta_record *records; /* max_holds of them, registered */
     struct bta_memory records_memory;
     struct bta_hold **slots; /* whose hold, by slot */
-    struct bta_idmap map;
+    struct bt_hash map;
     struct bta_hold *live;                   /* all in the map */
     struct bta_hold *told_first, *told_last; /* what links must hear */
     uint32_t *uses[BTA_GROUPS_MAX]; /* READY holds by group and block */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 struct bta_tomb {
-    struct bta_idmap_node node;
+    struct bt_hash_node node;
     TAILQ_ENTRY(bta_tomb) entry;
     baton_reason reason;
     uint64_t until_us;
@@ -16,14 +16,14 @@ struct bta_tomb {
  * What one proxy says of an id is kept apart from what others say: both are
  * random numbers, so one key holds both.
  */
-static baton_id key_of(baton_id id, uint64_t owner)
+static struct bt_key key_of(baton_id id, uint64_t owner)
 {
-    return (baton_id){id.hi ^ owner, id.lo};
+    return (struct bt_key){id.hi ^ owner, id.lo};
 }
 
 static void bury(struct bta_tombs *tombs, struct bta_tomb *tomb)
 {
-    bta_idmap_remove(&tombs->map, &tomb->node);
+    bt_hash_remove(&tombs->map, &tomb->node);
     TAILQ_REMOVE(&tombs->by_age, tomb, entry);
     free(tomb);
 }
@@ -43,40 +43,40 @@ void bta_tombs_fini(struct bta_tombs *tombs)
     while (!TAILQ_EMPTY(&tombs->by_age)) {
         bury(tombs, TAILQ_FIRST(&tombs->by_age));
     }
-    bta_idmap_fini(&tombs->map);
+    bt_hash_fini(&tombs->map);
 }
 
 void bta_tombs_add(struct bta_tombs *tombs, baton_id id, uint64_t owner,
                    baton_reason reason, uint64_t now_us)
 {
-    const baton_id key = key_of(id, owner);
+    const struct bt_key key = key_of(id, owner);
     struct bta_tomb *tomb;
 
     if (tombs->map.buckets == NULL) {
-        if (!bta_idmap_init(&tombs->map, BTA_TOMBS_MAX / 8)) {
+        if (!bt_hash_init(&tombs->map, BTA_TOMBS_MAX / 8)) {
             return;
         }
         TAILQ_INIT(&tombs->by_age);
     }
     expire(tombs, now_us, BTA_TOMBS_MAX - 1);
-    if (bta_idmap_find(&tombs->map, key) != NULL) {
+    if (bt_hash_find(&tombs->map, key) != NULL) {
         return;
     }
     tomb = calloc(1, sizeof(*tomb));
     if (tomb == NULL) {
         return;
     }
-    tomb->node.id = key;
+    tomb->node.key = key;
     tomb->reason = reason;
     tomb->until_us = now_us + BTA_TOMB_US;
     TAILQ_INSERT_TAIL(&tombs->by_age, tomb, entry);
-    bta_idmap_insert(&tombs->map, &tomb->node);
+    bt_hash_insert(&tombs->map, &tomb->node);
 }
 
 baton_reason bta_tombs_take(struct bta_tombs *tombs, baton_id id,
                             uint64_t owner, uint64_t now_us)
 {
-    struct bta_idmap_node *node;
+    struct bt_hash_node *node;
     struct bta_tomb *tomb;
     baton_reason reason;
 
@@ -84,7 +84,7 @@ baton_reason bta_tombs_take(struct bta_tombs *tombs, baton_id id,
         return BATON_REASON_NONE;
     }
     expire(tombs, now_us, BTA_TOMBS_MAX);
-    node = bta_idmap_find(&tombs->map, key_of(id, owner));
+    node = bt_hash_find(&tombs->map, key_of(id, owner));
     if (node == NULL) {
         return BATON_REASON_NONE;
     }
@@ -101,5 +101,5 @@ bool bta_tombs_has(struct bta_tombs *tombs, baton_id id, uint64_t owner,
         return false;
     }
     expire(tombs, now_us, BTA_TOMBS_MAX);
-    return bta_idmap_find(&tombs->map, key_of(id, owner)) != NULL;
+    return bt_hash_find(&tombs->map, key_of(id, owner)) != NULL;
 }

@@ -14,7 +14,7 @@
 #define BTA_TOMBS_MAX 65536
 
 struct bta_tombs {
-    struct bta_idmap map; /* made with the first tombstone, as the list is */
+    struct bt_hash map; /* made with the first tombstone, as the list is */
     TAILQ_HEAD(, bta_tomb) by_age;
 };
 

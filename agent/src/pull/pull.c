@@ -36,7 +36,7 @@ struct part {
 };
 
 struct bta_pull {
-    struct bta_idmap_node node; /* by tag, under the lock */
+    struct bt_hash_node node; /* by tag, under the lock */
     struct bta_pull *inbox_next;
     bool is_cancel_wanted; /* under the lock */
     TAILQ_ENTRY(bta_pull) entry;
@@ -74,7 +74,7 @@ struct bta_pulls {
     struct bta_pulls_options options;
     struct bta_links *links; /* NULL: none */
     pthread_mutex_t lock;    /* of what follows */
-    struct bta_idmap tags;
+    struct bt_hash tags;
     struct bta_pull *inbox_first, *inbox_last;
     bool is_cancel_wanted;
     uint64_t total, failed, bytes, runs;
@@ -154,7 +154,7 @@ static baton_event event_of(const struct bta_pull *pull)
         .type = is_pulled ? BATON_EVENT_PULLED : BATON_EVENT_PULL_FAILED,
         .reason = pull->reason,
         .handoff = pull->params.handoff,
-        .tag = pull->node.id.lo,
+        .tag = pull->node.key.lo,
     };
 
     if (is_pulled) {
@@ -207,7 +207,7 @@ static void pull_finish(struct bta_pull *pull, baton_reason reason)
     bta_timer_clear(pulls->options.reactor, &pull->look);
     TAILQ_REMOVE(&pulls->live, pull, entry);
     (void)pthread_mutex_lock(&pulls->lock);
-    bta_idmap_remove(&pulls->tags, &pull->node);
+    bt_hash_remove(&pulls->tags, &pull->node);
     pulls->failed += reason == BATON_REASON_PULLED ? 0 : 1;
     pulls->bytes += event.bytes;
     pulls->runs += event.runs;
@@ -841,7 +841,7 @@ static baton_status pull_make(struct bta_pulls *pulls,
         return BATON_ERR_MEMORY;
     }
     pull->pulls = pulls;
-    pull->node.id.lo = request->tag;
+    pull->node.key.lo = request->tag;
     pull->have_tokens = request->have_tokens;
     pull->timer.on_due = on_timer;
     pull->look.on_due = on_look;
@@ -863,13 +863,13 @@ static baton_status pull_make(struct bta_pulls *pulls,
 
 static baton_status inbox_put(struct bta_pulls *pulls, struct bta_pull *pull)
 {
-    if (bta_idmap_find(&pulls->tags, pull->node.id) != NULL) {
+    if (bt_hash_find(&pulls->tags, pull->node.key) != NULL) {
         return BATON_ERR_EXISTS;
     }
     if (pulls->tags.count >= pulls->options.max_handoffs) {
         return BATON_ERR_BUSY;
     }
-    bta_idmap_insert(&pulls->tags, &pull->node);
+    bt_hash_insert(&pulls->tags, &pull->node);
     if (pulls->inbox_last == NULL) {
         pulls->inbox_first = pull;
     } else {
@@ -907,11 +907,11 @@ baton_status bta_pulls_submit(struct bta_pulls *pulls,
 
 baton_status bta_pulls_cancel(struct bta_pulls *pulls, uint64_t tag)
 {
-    const baton_id id = {.lo = tag};
-    struct bta_idmap_node *node;
+    const struct bt_key key = {.lo = tag};
+    struct bt_hash_node *node;
 
     (void)pthread_mutex_lock(&pulls->lock);
-    node = bta_idmap_find(&pulls->tags, id);
+    node = bt_hash_find(&pulls->tags, key);
     if (node != NULL) {
         bt_container_of(node, struct bta_pull, node)->is_cancel_wanted = true;
         pulls->is_cancel_wanted = true;
@@ -1071,7 +1071,7 @@ struct bta_pulls *bta_pulls_open(const struct bta_pulls_options *options)
         free(pulls);
         return NULL;
     }
-    if (!bta_idmap_init(&pulls->tags, options->max_handoffs)) {
+    if (!bt_hash_init(&pulls->tags, options->max_handoffs)) {
         (void)pthread_mutex_destroy(&pulls->lock);
         free(pulls);
         return NULL;
@@ -1103,7 +1103,7 @@ void bta_pulls_close(struct bta_pulls *pulls)
         recent_drop(pulls);
     }
     bta_tombs_fini(&pulls->tombs);
-    bta_idmap_fini(&pulls->tags);
+    bt_hash_fini(&pulls->tags);
     (void)pthread_mutex_destroy(&pulls->lock);
     free(pulls);
 }
