@@ -1,17 +1,23 @@
 /*
  * What the parts of an exchange share; see exchange.h for the whole.
  *
- *   legs, client, timer, news --> exchange_events
- *                                      |
- *              P's leg                 v                  D's leg
- *        exchange_prefill <---- which machine? ----> exchange_decode
- *                |     \------> exchange_failure <------/     |
- *                |                    |                       |
- *                v                    v                       v
- *          exchange_state      exchange_dispatch        exchange_end
- *          set a state           (attempt's plan)       the verdict
- *                |                    ^                       ^
- *                '--> exchange_follow: consequence.def -------'
+ *      client, timer, news          P's leg          D's leg
+ *               |                      |                |
+ *        exchange_events -> exchange_prefill -> exchange_decode
+ *               |                      |                |
+ *               |                      '-------.--------'
+ *               |                      exchange_failure
+ *               |                              |
+ *               '----> exchange_follow <-------'    what the table says
+ *                       |           ^ |
+ *                       v           | v
+ *           exchange_dispatch ---> exchange_end
+ *           the attempt's plan     the client's verdict
+ *                       |             |
+ *                       '-> exchange_state
+ *
+ * Each calls those below it, and the end what follows from it. The table calls
+ * exchange_abort where a state cannot be.
  */
 #ifndef PROXY_EXCHANGE_EXCHANGE_CORE_H
 #define PROXY_EXCHANGE_EXCHANGE_CORE_H
@@ -62,12 +68,12 @@ void exchange_drop_body(struct exchange *x);
  */
 void exchange_set_due(struct exchange *x, enum exchange_due which,
                       uint64_t delay);
+/* What is due next; DUE_COUNT: nothing. */
 enum exchange_due exchange_next_due(const struct exchange *x);
-/* Sets the timer for what is due next. */
-void exchange_arm(struct exchange *x);
 /* `fault`, or that of the whole exchange's deadline where that has passed. */
 enum fault exchange_deadline_fault(const struct exchange *x, enum fault fault);
-/* Enter a state of one machine; what that means for the others is done. */
+/* Enters a state of one machine and ends that machine's deadline; what it means
+ * for the others is exchange_follow's. */
 void exchange_set_prefill(struct exchange *x, enum prefill_state state);
 void exchange_set_decode(struct exchange *x, enum decode_state state);
 void exchange_set_client(struct exchange *x, enum client_state state);
@@ -113,7 +119,7 @@ void exchange_break_off(struct exchange *x, enum fault fault, unsigned status);
 
 /* --- exchange_dispatch.c --- */
 
-/* False when memory is out: the request was refused. */
+/* False: memory is out, or the engine has no address. */
 bool exchange_open_leg(struct exchange *x, struct leg *leg,
                        struct engine *engine, const struct bt_json_splice *body,
                        bool is_fresh);
@@ -129,16 +135,14 @@ void exchange_go_alone(struct exchange *x, enum route_reason reason);
  * the engine's own answer is to be passed on.
  */
 bool exchange_go_next(struct exchange *x, bool passes_on);
-/* The request is read: who serves it? */
+/* Looks for engines, as for a new request. */
 void exchange_begin(struct exchange *x);
-/* Its turn in the queue; true: it left the queue. */
+/* Its turn in the queue; see admission_wait. */
 bool exchange_on_turn(struct admission_wait *wait);
 
 /* --- exchange_follow.c --- */
 
-/* Nothing is open but, maybe, the release leg. */
-void exchange_end(struct exchange *x);
-/* What the present states mean: rows of consequence.def, until none is left. */
+/* Does what the table says of the present states. */
 void exchange_follow(struct exchange *x);
 
 /* --- exchange_failure.c --- */
@@ -148,7 +152,7 @@ void exchange_prefill_fails(struct exchange *x, enum leg_outcome outcome,
                             enum fault fault, unsigned status);
 void exchange_decode_fails(struct exchange *x, enum leg_outcome outcome,
                            enum fault fault, unsigned status);
-/* As it, where the connection ended. */
+/* As it, of a D that died under the request. */
 void exchange_decode_is_lost(struct exchange *x);
 /* The log has an engine's words, the client what it may know of them. */
 void exchange_complain(struct exchange *x, struct engine *engine,
@@ -171,9 +175,9 @@ void exchange_keep_retry_after(struct exchange *x,
 /* Whose fault a head is: blame.h, with what the exchange knows. */
 enum blame exchange_blame_head(const struct exchange *x, const struct leg *leg,
                                const struct bt_http_head *head);
-/* Our key was refused: 502, and a line for the operator. */
+/* The key that we put in is refused: a fault, and a line for the operator. */
 void exchange_refuse_key(struct exchange *x, struct leg *leg);
-/* A compressed answer that cannot be looked into. */
+/* A compressed 4xx: its words cannot be looked into, so ours are sent. */
 void exchange_refuse_coded(struct exchange *x, struct leg *leg);
 /*
  * Passes an engine's 4xx on as it is. Private members are taken out; where its

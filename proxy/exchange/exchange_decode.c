@@ -6,8 +6,6 @@
 #define TOOL_CHOICE_MS 60000
 #define END_MS         1000 /* from the end marker to the answer's end */
 
-/* --- D --- */
-
 /* D took the forced tool call that P refused: the pool's P is not asked such
  * for a while. */
 static void learn_tools(struct exchange *x)

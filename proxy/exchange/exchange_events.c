@@ -1,5 +1,5 @@
 /*
- * exchange_events: the doors: legs, the client, the timer, news; and how an
+ * exchange_events: the doors of the client, the timer and news; and how an
  * exchange begins.
  */
 #include "proxy/exchange/exchange_core.h"
@@ -249,6 +249,18 @@ static void on_release(void *owner, const struct leg_event *event)
     }
 }
 
+/* Sets the timer for what is due next. */
+static void arm(struct exchange *x)
+{
+    const enum exchange_due due = exchange_next_due(x);
+    const uint64_t now = now_ms(x);
+
+    if (!x->is_done && due != DUE_COUNT && x->timer_ms == 0) {
+        x->timer_ms = x->due[due];
+        bt_timer_set(&x->timer, x->due[due] > now ? x->due[due] - now : 1);
+    }
+}
+
 static void on_due(struct bt_timer *timer)
 {
     struct exchange *const x = bt_container_of(timer, struct exchange, timer);
@@ -259,7 +271,7 @@ static void on_due(struct bt_timer *timer)
     if (due != DUE_COUNT && x->due[due] <= now) {
         on_deadline(x);
     }
-    exchange_arm(x);
+    arm(x);
 }
 
 struct exchange *exchange_find(struct local *local, uint64_t id)

@@ -3,8 +3,6 @@
  */
 #include "proxy/exchange/exchange_core.h"
 
-/* --- failures --- */
-
 void exchange_prefill_fails(struct exchange *x, enum leg_outcome outcome,
                             enum fault fault, unsigned status)
 {
@@ -86,7 +84,7 @@ enum blame exchange_blame_head(const struct exchange *x, const struct leg *leg,
         .role = leg->role,
         .code = head->code,
         .engine = leg->engine,
-        /* P's answer is read to the exchange_end, whatever it says. */
+        /* P's answer is read to the end, whatever it says. */
         .is_coded = (leg->role != LEG_PREFILL || head->code != 200) &&
                     blame_is_coded(head),
         .forces_tool = x->request.forces_tool,

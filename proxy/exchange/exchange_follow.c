@@ -20,8 +20,6 @@
 #define RELEASES_PER_D 32
 #define SEND_WHOLE_MS  500
 
-/* --- what the table says --- */
-
 /* P has done its part: the handoff is used up. */
 static void let_go(struct exchange *x)
 {
@@ -120,7 +118,8 @@ static void give_back(struct exchange *x)
     exchange_follow(x);
 }
 
-void exchange_end(struct exchange *x)
+/* Nothing is open but, maybe, the release leg. */
+static void end(struct exchange *x)
 {
     if (leg_is_open(&x->release)) {
         return; /* its end will tell */
@@ -166,7 +165,7 @@ void exchange_follow(struct exchange *x)
         give_back(x);
         return;
     case DO_FINISH:
-        exchange_end(x);
+        end(x);
         return;
     }
 }

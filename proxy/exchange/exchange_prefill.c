@@ -3,8 +3,6 @@
  */
 #include "proxy/exchange/exchange_core.h"
 
-/* --- P --- */
-
 /* D alone; if it takes the call, the pool's next ones go there at once. */
 static void prefill_tool_choice(struct exchange *x)
 {

@@ -98,17 +98,6 @@ enum exchange_due exchange_next_due(const struct exchange *x)
     return next;
 }
 
-void exchange_arm(struct exchange *x)
-{
-    const enum exchange_due due = exchange_next_due(x);
-    const uint64_t now = now_ms(x);
-
-    if (!x->is_done && due != DUE_COUNT && x->timer_ms == 0) {
-        x->timer_ms = x->due[due];
-        bt_timer_set(&x->timer, x->due[due] > now ? x->due[due] - now : 1);
-    }
-}
-
 enum fault exchange_deadline_fault(const struct exchange *x, enum fault fault)
 {
     return x->due[DUE_TOTAL] != 0 && now_ms(x) >= x->due[DUE_TOTAL]
