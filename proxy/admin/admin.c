@@ -18,6 +18,7 @@
 #include "proxy/base/control_listener.h"
 #include "proxy/metrics/control_stats.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <sys/queue.h>
 #include <unistd.h>
@@ -70,6 +71,10 @@ static const char JSON_FIELDS[] = "Content-Type: application/json\r\n"
 static const char TEXT_FIELDS[] =
     "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
     "Cache-Control: no-store\r\n";
+
+#define ALLOW_GET "Content-Type: application/json\r\nAllow: GET, HEAD\r\n"
+#define ALLOW_POST \
+    "Content-Type: application/json\r\nAllow: GET, HEAD, POST\r\n"
 
 /* Writes the body; the status is returned. */
 static unsigned get_metrics(const struct admin *admin, struct bt_buf *body)
@@ -124,13 +129,14 @@ static unsigned get_ready(const struct admin *admin, struct bt_buf *body)
 static const struct {
     const char *path;
     const char *fields;
+    const char *allow; /* of a 405 */
     unsigned (*get)(const struct admin *admin, struct bt_buf *body);
 } PATHS[] = {
-    {"/metrics", TEXT_FIELDS, get_metrics},
-    {"/engines", JSON_FIELDS, get_engines},
-    {"/handoffs", JSON_FIELDS, get_handoffs},
-    {"/health", JSON_FIELDS, get_health},
-    {"/ready", JSON_FIELDS, get_ready},
+    {"/metrics", TEXT_FIELDS, ALLOW_GET, get_metrics},
+    {"/engines", JSON_FIELDS, ALLOW_POST, get_engines},
+    {"/handoffs", JSON_FIELDS, ALLOW_GET, get_handoffs},
+    {"/health", JSON_FIELDS, ALLOW_GET, get_health},
+    {"/ready", JSON_FIELDS, ALLOW_GET, get_ready},
 };
 
 static void answer_error(struct admin_conn *conn, unsigned code,
@@ -149,18 +155,25 @@ static void answer_error(struct admin_conn *conn, unsigned code,
 static void answer_engine(struct admin_conn *conn)
 {
     struct bt_conf_error error = {{0}};
+    struct bt_buf fields = {0};
     struct bt_buf body = {0};
     const unsigned code =
         admin_engine_do(&conn->admin->sources, &conn->ask,
                         bt_buf_str(&conn->body), &body, &error);
 
     bt_buf_fini(&conn->body);
-    if (code >= 300) {
-        answer_error(conn, code, JSON_FIELDS, error.text);
+    bt_buf_append(&fields, bt_str_of(JSON_FIELDS));
+    if (code == 201) {
+        bt_buf_printf(&fields, "Location: /engines/%" PRIu64 "\r\n",
+                      conn->ask.id);
+    }
+    if (code >= 300 || fields.failed) {
+        answer_error(conn, fields.failed ? 500 : code, JSON_FIELDS, error.text);
     } else {
-        bt_http_conn_answer(conn->conn, code, bt_str_of(JSON_FIELDS),
+        bt_http_conn_answer(conn->conn, code, bt_buf_str(&fields),
                             bt_buf_str(&body));
     }
+    bt_buf_fini(&fields);
     bt_buf_fini(&body);
 }
 
@@ -281,9 +294,8 @@ static void on_head(void *owner, const struct bt_http_head *head)
     }
     if (!bt_str_eq(head->method, BT_STR("GET")) &&
         !bt_str_eq(head->method, BT_STR("HEAD"))) {
-        answer_error(conn, 405,
-                     "Content-Type: application/json\r\nAllow: GET, HEAD\r\n",
-                     "this path takes GET and HEAD alone");
+        answer_error(conn, 405, PATHS[i].allow,
+                     "this path does not take that method");
         return;
     }
     await_turn(conn, i);

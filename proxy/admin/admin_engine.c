@@ -71,6 +71,19 @@ static bool is_own_host(struct bt_str authority)
            bt_host_bytes(host, address);
 }
 
+static bool is_forwarded(const struct bt_http_head *head)
+{
+    static const char *const FIELDS[] = {"forwarded", "via", "x-real-ip",
+                                         "x-forwarded-for"};
+
+    for (size_t i = 0; i < BT_ARRAY_LEN(FIELDS); i++) {
+        if (bt_http_field_get(head, bt_str_of(FIELDS[i])).ptr != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
 unsigned admin_engine_refuses(const struct admin_sources *sources,
                               const struct admin_engine_ask *ask,
                               const struct bt_http_head *head,
@@ -90,9 +103,9 @@ unsigned admin_engine_refuses(const struct admin_sources *sources,
                    ? 0
                    : 401;
     }
-    if (!bt_addr_is_local(peer)) {
+    if (!bt_addr_is_local(peer) || is_forwarded(head)) {
         *why_p = "without auth.admin_keys_file engines are changed from this "
-                 "host alone";
+                 "host alone, and through no proxy";
         return 403;
     }
     *why_p = "without auth.admin_keys_file the Host must be an address or "
@@ -128,7 +141,8 @@ static unsigned show(const struct admin_sources *sources,
 }
 
 static unsigned add(const struct admin_sources *sources, struct bt_str request,
-                    struct bt_buf *body, struct bt_conf_error *error_p)
+                    uint64_t *id_p, struct bt_buf *body,
+                    struct bt_conf_error *error_p)
 {
     struct engine *engine = NULL;
     const enum bt_status status =
@@ -141,8 +155,11 @@ static unsigned add(const struct admin_sources *sources, struct bt_str request,
         (void)bt_conf_fail(error_p, "there are %u engines; remove one first",
                            ENGINES_MAX);
     }
-    return status == BT_OK ? show(sources, engine, 201, body, error_p)
-                           : code_of(status);
+    if (status != BT_OK) {
+        return code_of(status);
+    }
+    *id_p = engine->id;
+    return show(sources, engine, 201, body, error_p);
 }
 
 static enum bt_status change(const struct admin_sources *sources,
@@ -168,15 +185,14 @@ static enum bt_status change(const struct admin_sources *sources,
 }
 
 unsigned admin_engine_do(const struct admin_sources *sources,
-                         const struct admin_engine_ask *ask,
-                         struct bt_str request, struct bt_buf *body,
-                         struct bt_conf_error *error_p)
+                         struct admin_engine_ask *ask, struct bt_str request,
+                         struct bt_buf *body, struct bt_conf_error *error_p)
 {
     struct engine *engine;
     enum bt_status status;
 
     if (ask->verb == ADMIN_ENGINE_ADD) {
-        return add(sources, request, body, error_p);
+        return add(sources, request, &ask->id, body, error_p);
     }
     engine = fleet_find(sources->fleet, ask->id);
     if (engine == NULL || atomic_load(&engine->state) == ENGINE_GONE) {

@@ -29,7 +29,7 @@ enum admin_engine_verb {
 
 struct admin_engine_ask {
     enum admin_engine_verb verb;
-    uint64_t id; /* all but ADD */
+    uint64_t id; /* ADD: it is set when that is done */
 };
 
 /*
@@ -48,8 +48,7 @@ unsigned admin_engine_refuses(const struct admin_sources *sources,
  * and else error_p the text of what is wrong.
  */
 unsigned admin_engine_do(const struct admin_sources *sources,
-                         const struct admin_engine_ask *ask,
-                         struct bt_str request, struct bt_buf *body,
-                         struct bt_conf_error *error_p);
+                         struct admin_engine_ask *ask, struct bt_str request,
+                         struct bt_buf *body, struct bt_conf_error *error_p);
 
 #endif

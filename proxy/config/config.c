@@ -274,6 +274,38 @@ enum bt_conf_verdict config_load(int argc, char **argv,
 #define REQUEST_ROWS \
     (BT_ARRAY_LEN(engine_rows) - 1 + BT_ARRAY_LEN(request_rows))
 
+static bool is_key_of(const struct bt_conf_list *engines, const char *file)
+{
+    const struct engine_conf *const items = engines->items;
+
+    for (size_t i = 0; i < engines->count; i++) {
+        if (items[i].key_file != NULL && strcmp(items[i].key_file, file) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whoever may add an engine could else have any private file sent to it. */
+static bool names_key(const struct config *config, const char *file,
+                      struct bt_conf_error *error)
+{
+    const struct pool_conf *const pools = config->pools.items;
+
+    if (file == NULL || (config->auth.engine_key_file != NULL &&
+                         strcmp(config->auth.engine_key_file, file) == 0)) {
+        return true;
+    }
+    for (size_t i = 0; i < config->pools.count; i++) {
+        if (is_key_of(&pools[i].prefill.engines, file) ||
+            is_key_of(&pools[i].decode.engines, file)) {
+            return true;
+        }
+    }
+    return bt_conf_fail(error, "key_file: only files that the configuration "
+                               "names for engines may be used");
+}
+
 static bool check_request(const struct engine_request *request,
                           const struct config *config, enum engine_role *role_p,
                           struct bt_conf_error *error)
@@ -297,7 +329,8 @@ static bool check_request(const struct engine_request *request,
         return bt_conf_fail(error, "role: a pool of connector none has no "
                                    "prefill engines");
     }
-    return config_check_engine(&request->engine, error);
+    return names_key(config, request->engine.key_file, error) &&
+           config_check_engine(&request->engine, error);
 }
 
 bool config_read_engine(struct bt_str text, const struct config *config,
