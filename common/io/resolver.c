@@ -97,8 +97,32 @@ static void on_look(struct bt_timer *timer)
 
 /* --- answers --- */
 
-static void take_nodes(struct bt_answer *answer,
-                       const struct ares_addrinfo_node *node)
+static int compare(const void *left, const void *right)
+{
+    const struct addrinfo *const a = left;
+    const struct addrinfo *const b = right;
+
+    return a->ai_addrlen != b->ai_addrlen
+               ? (a->ai_addrlen < b->ai_addrlen ? -1 : 1)
+               : memcmp(a->ai_addr, b->ai_addr, a->ai_addrlen);
+}
+
+/* Of too many always the same ones: servers turn their answers around. */
+static void take_some(struct bt_answer *answer, struct addrinfo *infos,
+                      size_t count)
+{
+    if (count > BT_ADDRS_MAX) {
+        qsort(infos, count, sizeof(*infos), compare);
+    }
+    for (size_t i = 1; i < count; i++) {
+        infos[i - 1].ai_next = &infos[i];
+    }
+    bt_addrs_take(&answer->addrs, count == 0 ? NULL : infos);
+}
+
+/* The shortest time to live, in s; 0: not known. */
+static int take_nodes(struct bt_answer *answer,
+                      const struct ares_addrinfo_node *node)
 {
     struct addrinfo infos[NODES_MAX];
     size_t count = 0;
@@ -108,16 +132,24 @@ static void take_nodes(struct bt_answer *answer,
         infos[count] = (struct addrinfo){.ai_family = node->ai_family,
                                          .ai_addr = node->ai_addr,
                                          .ai_addrlen = node->ai_addrlen};
-        if (count > 0) {
-            infos[count - 1].ai_next = &infos[count];
-        }
         if (node->ai_ttl > 0 && (ttl == 0 || node->ai_ttl < ttl)) {
             ttl = node->ai_ttl;
         }
         count++;
     }
-    bt_addrs_take(&answer->addrs, count == 0 ? NULL : infos);
-    answer->ttl_ms = (uint64_t)ttl * 1000;
+    take_some(answer, infos, count);
+    return ttl;
+}
+
+/* The way may be shorter lived than its end. */
+static int shorter(int ttl, const struct ares_addrinfo_cname *cname)
+{
+    for (; cname != NULL; cname = cname->next) {
+        if (cname->ttl > 0 && (ttl == 0 || cname->ttl < ttl)) {
+            ttl = cname->ttl;
+        }
+    }
+    return ttl;
 }
 
 static void on_done(void *arg, int status, int timeouts,
@@ -132,7 +164,9 @@ static void on_done(void *arg, int status, int timeouts,
     answer->status = status == ARES_ENOMEM ? BT_ERR_NOMEM : BT_ERR_NOT_FOUND;
     answer->why = ares_strerror(status);
     if (status == ARES_SUCCESS) {
-        take_nodes(answer, result->nodes);
+        const int ttl = take_nodes(answer, result->nodes);
+
+        answer->ttl_ms = (uint64_t)shorter(ttl, result->cnames) * 1000;
         answer->why = "it has no address";
         if (answer->addrs.count > 0) {
             answer->status = BT_OK;
@@ -191,12 +225,15 @@ static void close_channel(struct bt_resolver *resolver)
     }
 }
 
-/* c-ares reads the system's files once: when they changed it begins anew. */
+/*
+ * c-ares reads the system's files once: when they changed it begins anew. What
+ * is open gets no answer then, and is asked for again by who wants it.
+ */
 static bool has_channel(struct bt_resolver *resolver)
 {
     const struct timespec now = system_time();
 
-    if (resolver->open == 0 && resolver->servers == NULL &&
+    if (resolver->servers == NULL &&
         memcmp(&now, &resolver->system_time, sizeof(now)) != 0) {
         close_channel(resolver);
     }

@@ -423,6 +423,43 @@ static bool check_keys(struct check *check)
     return true;
 }
 
+/* As c-ares reads them, which takes more than it can use. */
+static bool is_server(struct bt_str text)
+{
+    unsigned char bytes[16];
+    struct bt_str host;
+    struct bt_str port;
+
+    if (bt_host_bytes(text, bytes)) {
+        return true;
+    }
+    return bt_str_split_host(text, &host, &port) && is_port(port) &&
+           bt_host_bytes(host, bytes);
+}
+
+static bool check_names(struct check *check)
+{
+    const char *const servers = check->config->names.servers;
+    struct bt_str rest = bt_str_of(servers == NULL ? "" : servers);
+    bool are_good = true;
+
+    at(check, "names.servers");
+    while (servers != NULL && are_good) {
+        const size_t comma = bt_str_find(rest, BT_STR(","));
+
+        are_good = is_server(bt_str_cut(rest, comma));
+        if (comma == rest.len) {
+            break;
+        }
+        rest = bt_str_skip(rest, comma + 1);
+    }
+    return are_good ||
+           bt_conf_fail(check->error,
+                        "bad DNS servers \"%.100s\"; write addresses with "
+                        "commas between them, such as 10.0.0.2:53,[fd00::2]:53",
+                        servers);
+}
+
 static bool check_tokens(struct check *check, const char *name,
                          const struct bt_conf_strings *list)
 {
@@ -461,7 +498,7 @@ enum bt_status config_check(const struct config *config,
     struct check check = {.config = config, .error = error_p};
 
     if (check_listeners(&check) && check_pools(&check) && check_cors(&check) &&
-        check_keys(&check)) {
+        check_keys(&check) && check_names(&check)) {
         return BT_OK;
     }
     (void)bt_conf_place(error_p, "%s: ", check.path);

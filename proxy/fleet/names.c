@@ -15,7 +15,7 @@
 #define AGAIN_MAX  30000
 #define TTL_MIN    1000
 #define TTL_MAX    300000
-#define TTL_NONE   30000 /* where it is not known: a hosts file */
+#define TTL_NONE   5000 /* where it is 0, or not known: a hosts file */
 
 struct name {
     TAILQ_ENTRY(name) entry;

@@ -61,6 +61,8 @@ def file(tmp_path):
         ([*LONE, "--decode", "https://127.0.0.1:9"], "pools.0.decode.engines.1: https://127.0.0.1:9: TLS towards engines is not built yet; "),
         ([*LONE, "--listen", "nonsense"], 'listen.0: bad address "nonsense"; write host:port'),
         ([*LONE, "--admin", "127.0.0.1:66000"], 'admin: bad address "127.0.0.1:66000"; '),
+        ([*LONE, "--set", "names.servers=10.0.0.2:99999"], 'names.servers: bad DNS servers "10.0.0.2:99999"; write addresses'),
+        ([*LONE, "--set", "names.servers=10.0.0.2,dns.test"], 'names.servers: bad DNS servers "10.0.0.2,dns.test"; '),
         ([*LONE, "--with-help"], "--with-help: belongs to --print-config; "),
         (["--prefill", "http://127.0.0.1:9", "--decode", "http://127.0.0.1:9"], "agents.listen: connector baton needs an address"),
     ],
@@ -103,7 +105,7 @@ def test_pools_by_flag_beside_pools_in_the_file_are_refused(file):
         assert line.startswith(flags[0] + ": the file has pools already; "), line
 
 
-@pytest.mark.parametrize("where", ["agents.key_file", "auth.client_keys_file", "auth.engine_key_file", "pools.0.decode.engines.0.key_file"])
+@pytest.mark.parametrize("where", ["agents.key_file", "auth.client_keys_file", "auth.admin_keys_file", "auth.engine_key_file", "pools.0.decode.engines.0.key_file"])
 def test_a_secret_that_others_can_read_is_refused(file, where):
     path = file("secret\n", "key", 0o644)
     line = refused(*LONE, "--set", "%s=%s" % (where, path), "--check")

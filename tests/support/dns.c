@@ -12,9 +12,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define HEADER    12
-#define TYPE_A    1
-#define TYPE_AAAA 28
+#define HEADER     12
+#define TYPE_A     1
+#define TYPE_CNAME 5
+#define TYPE_AAAA  28
 
 struct packet {
     unsigned char bytes[512];
@@ -27,12 +28,12 @@ static void put16(struct packet *packet, unsigned value)
     packet->bytes[packet->len++] = (unsigned char)value;
 }
 
-static void put_record(struct packet *packet, unsigned type, unsigned ttl_s,
-                       const char *text)
+static void put_record(struct packet *packet, unsigned name, unsigned type,
+                       unsigned ttl_s, const char *text)
 {
     const size_t size = type == TYPE_A ? 4 : 16;
 
-    put16(packet, 0xc00c); /* the question's name */
+    put16(packet, name);
     put16(packet, type);
     put16(packet, 1); /* IN */
     put16(packet, ttl_s >> 16);
@@ -43,6 +44,23 @@ static void put_record(struct packet *packet, unsigned type, unsigned ttl_s,
                      1);
     packet->len += size;
     packet->bytes[7]++; /* answers */
+}
+
+#define QUESTION 0xc00c /* its name, as a pointer */
+
+/* The question's name stands for "a." and itself; that name's pointer. */
+static unsigned put_alias(struct packet *packet, unsigned ttl_s)
+{
+    put16(packet, QUESTION);
+    put16(packet, TYPE_CNAME);
+    put16(packet, 1);
+    put16(packet, ttl_s >> 16);
+    put16(packet, ttl_s & 0xffff);
+    put16(packet, 4);
+    put16(packet, 0x0161);
+    put16(packet, QUESTION);
+    packet->bytes[7]++;
+    return 0xc000 + (unsigned)packet->len - 4;
 }
 
 /* The end of the question: a name, a type, a class. */
@@ -70,6 +88,7 @@ static void write_answer(struct dns *dns, struct packet *packet, bool is_tcp)
     const unsigned type = packet->bytes[packet->len - 3];
     const char *const *const texts = type == TYPE_A ? dns->v4 : dns->v6;
     const bool is_cut = dns->word == DNS_BY_TCP && !is_tcp;
+    unsigned name = QUESTION;
     const bool is_good =
         dns->word == DNS_ADDRESSES || (dns->word == DNS_BY_TCP && is_tcp);
 
@@ -82,10 +101,13 @@ static void write_answer(struct dns *dns, struct packet *packet, bool is_tcp)
         put_noise(dns, packet);
         return;
     }
+    if (is_good && dns->cname_ttl_s != 0) {
+        name = put_alias(packet, dns->cname_ttl_s);
+    }
     for (size_t i = 0; is_good && (type == TYPE_A || type == TYPE_AAAA) &&
                        i < 4 && texts[i] != NULL;
          i++) {
-        put_record(packet, type, dns->ttl_s, texts[i]);
+        put_record(packet, name, type, dns->ttl_s, texts[i]);
     }
 }
 

@@ -31,8 +31,9 @@ struct dns {
     const char *v4[4]; /* "10.0.0.1"; up to the first NULL */
     const char *v6[4];
     unsigned ttl_s;
-    unsigned asked;  /* questions so far */
-    unsigned by_tcp; /* of these */
+    unsigned cname_ttl_s; /* 0: the name is no alias */
+    unsigned asked;       /* questions so far */
+    unsigned by_tcp;      /* of these */
 };
 
 /* Fails the test where it cannot. */

@@ -82,6 +82,17 @@ START_TEST(an_answer_has_the_addresses_the_port_and_the_time_to_live)
 }
 END_TEST
 
+START_TEST(an_alias_may_be_shorter_lived_than_its_addresses)
+{
+    dns.v4[0] = "10.0.0.1";
+    dns.ttl_s = 300;
+    dns.cname_ttl_s = 10;
+    hear("http://engine.test:81");
+    ck_assert_int_eq(said.status, BT_OK);
+    ck_assert_uint_eq(said.ttl_ms, 10000);
+}
+END_TEST
+
 START_TEST(both_families_take_turns)
 {
     dns.v4[0] = "10.0.0.1";
@@ -224,7 +235,8 @@ END_TEST
 HARNESS_MAIN_WITH(
     "resolver", setup, teardown,
     an_answer_has_the_addresses_the_port_and_the_time_to_live,
-    both_families_take_turns, one_family_alone_is_an_answer,
+    an_alias_may_be_shorter_lived_than_its_addresses, both_families_take_turns,
+    one_family_alone_is_an_answer,
     a_time_to_live_of_none_or_too_long_is_not_known,
     an_answer_that_was_cut_off_is_asked_for_by_tcp,
     whatever_bytes_come_there_is_one_answer_and_none_without_addresses,
