@@ -289,10 +289,12 @@ enum bt_status agents_add(struct agents *agents, struct engine *engine)
     if (group == NULL) {
         return BT_ERR_NOMEM;
     }
-    agents->by_engine[engine->slot] = group;
     status = agent_group_add(group, engine);
-    if (status != BT_OK) {
-        agents_remove(agents, engine);
+    if (status == BT_OK) {
+        agents->by_engine[engine->slot] = group;
+        agent_group_joined(group, engine);
+    } else if (group->engine_count == 0) {
+        group_close(group);
     }
     return status;
 }

@@ -121,8 +121,8 @@ struct agent_group {
     bool is_linked;
     uint64_t boot;
     struct peer_list as_prefill;
-    unsigned char readers[ENGINES_MAX]; /* by a P's slot: our ranks that can
-                                           read from it */
+    unsigned char readers[ENGINES_MAX]; /* by the slot of a P's group: our ranks
+                                           that can read from it */
 };
 
 enum peer_state {
@@ -213,9 +213,11 @@ struct agent_group *agent_group_open(struct agents *agents, unsigned slot,
                                      const char *url);
 /* Its links have ended. */
 void agent_group_close(struct agent_group **group);
-/* An engine of the same URL; it is served by the ranks that are linked. */
+/* An engine of the same URL. */
 BT_MUST_CHECK enum bt_status agent_group_add(struct agent_group *group,
                                              struct engine *engine);
+/* It is known as this group's now: the ranks that are linked serve it. */
+void agent_group_joined(struct agent_group *group, struct engine *engine);
 void agent_group_remove(struct agent_group *group, struct engine *engine);
 /* All its ranks are dead and their holds have ended. */
 void agent_group_end(struct agent_group *group);

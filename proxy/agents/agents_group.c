@@ -279,11 +279,15 @@ enum bt_status agent_group_add(struct agent_group *group, struct engine *engine)
     }
     group->engines = more;
     group->engines[group->engine_count++] = engine;
+    return BT_OK;
+}
+
+void agent_group_joined(struct agent_group *group, struct engine *engine)
+{
     publish_engine(group, engine);
     if (group->is_linked) {
         peers_group_changed(group);
     }
-    return BT_OK;
 }
 
 void agent_group_remove(struct agent_group *group, struct engine *engine)
@@ -297,6 +301,7 @@ void agent_group_remove(struct agent_group *group, struct engine *engine)
         }
     }
     group->engine_count = kept;
+    peers_unintroduce(group);
 }
 
 void agent_group_attach(struct agent_group *group, struct agent_link *link)

@@ -317,6 +317,21 @@ void handoffs_first_token(struct handoffs *handoffs, struct handoff_id id,
     }
 }
 
+void handoffs_release_engine(struct handoffs *handoffs,
+                             const struct engine *prefill)
+{
+    struct handoff *handoff = TAILQ_FIRST(&handoffs->live);
+
+    while (handoff != NULL) {
+        struct handoff *const next = TAILQ_NEXT(handoff, by_age);
+
+        if (handoff->prefill == prefill) {
+            handoffs_release(handoffs, handoff->id, RELEASE_CANCELLED, true);
+        }
+        handoff = next;
+    }
+}
+
 /* Its P left: whatever it held is gone. */
 static void end_orphan(struct handoffs *handoffs, struct handoff *handoff)
 {

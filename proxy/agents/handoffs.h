@@ -137,6 +137,9 @@ void handoffs_release(struct handoffs *handoffs, struct handoff_id id,
 void handoffs_first_token(struct handoffs *handoffs, struct handoff_id id,
                           uint64_t ttft_us);
 
+/* It is asked nothing any more: what it holds is released. */
+void handoffs_release_engine(struct handoffs *handoffs,
+                             const struct engine *prefill);
 /*
  * Nobody else knows this engine any more: what is left of its handoffs ends,
  * and those that ended before name it no longer.

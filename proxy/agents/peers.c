@@ -346,6 +346,50 @@ void peers_rank_down(const struct agent_rank *rank)
     }
 }
 
+static void drop_unpaired(struct peer *peer)
+{
+    const struct agent_group *const prefill = peer->prefill;
+
+    if (groups_pair(prefill, peer->decode->group)) {
+        return;
+    }
+    for (unsigned i = 0; i < prefill->world; i++) {
+        if ((peer->sources >> i & 1) != 0 && prefill->ranks[i].engine != NULL) {
+            say_down(peer, &prefill->ranks[i]);
+        }
+    }
+    peer_remove(peer);
+}
+
+static void drop_unpaired_of(struct agent_link *decode)
+{
+    struct peer *peer = TAILQ_FIRST(&decode->as_decode);
+
+    while (peer != NULL) {
+        struct peer *const next = TAILQ_NEXT(peer, by_decode);
+
+        drop_unpaired(peer);
+        peer = next;
+    }
+}
+
+void peers_unintroduce(struct agent_group *group)
+{
+    struct peer *peer = TAILQ_FIRST(&group->as_prefill);
+
+    while (peer != NULL) {
+        struct peer *const next = TAILQ_NEXT(peer, by_prefill);
+
+        drop_unpaired(peer);
+        peer = next;
+    }
+    for (unsigned i = 0; i < HANDOFF_RANKS_MAX; i++) {
+        if (group->ranks[i].link != NULL) {
+            drop_unpaired_of(group->ranks[i].link);
+        }
+    }
+}
+
 /* --- what D says --- */
 
 /* D's record of the engine that, or whose rank, has this name and boot. */

@@ -27,6 +27,9 @@ void peers_group_changed(struct agent_group *group);
 void peers_forget(struct agent_link *link);
 /* A group ends, its ranks are dead: the records that name it as P go. */
 void peers_forget_group(struct agent_group *group);
+/* One of its engines left: who has no pool in common any more forgets the
+ * other. */
+void peers_unintroduce(struct agent_group *group);
 /* Nobody reads from this engine any more. */
 void peers_unpair(struct agents *agents, const struct engine *prefill);
 /* A rank is dead: who reads from it is told. */

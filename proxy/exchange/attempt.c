@@ -146,6 +146,9 @@ static struct attempt_plan after_answer(const struct attempt *attempt)
     } else if (!engine_is_usable(attempt->decode)) {
         const struct attempt_plan other = attempt_find_decode(attempt);
 
+        if (atomic_load(&attempt->decode->state) == ENGINE_GONE) {
+            return other;
+        }
         plan.step = leads_on(&other) ? other.step : plan.step;
         plan.decode =
             other.step == ATTEMPT_DECODE ? other.decode : attempt->decode;

@@ -347,15 +347,17 @@ void exchange_engine_cut(struct exchange *x, const struct engine *engine)
 bool exchange_uses(const struct exchange *x, const struct engine *engine)
 {
     const struct leg *const legs[] = {&x->prefill, &x->decode, &x->release};
-    const bool has_answer = x->sink == NULL || x->relay.committed;
+    bool is_open = x->sink != NULL;
 
     for (size_t i = 0; i < BT_ARRAY_LEN(legs); i++) {
         if (legs[i]->reserved == engine ||
             (leg_is_open(legs[i]) && legs[i]->engine == engine)) {
             return true;
         }
+        is_open = is_open || leg_is_open(legs[i]);
     }
-    return !x->is_done && !has_answer &&
+    /* D may be reading from P, for a client or to let P free its blocks. */
+    return !x->is_done && is_open && !x->relay.committed &&
            (x->attempt.prefill == engine || x->attempt.decode == engine);
 }
 

@@ -32,6 +32,7 @@ struct departure {
     struct bt_timer timer;
     uint64_t wait_ms;
     uint64_t cut_ms; /* LEAVE: loop time; 0: never */
+    bool is_cut;     /* FREE: what is open there ends */
     uint64_t number; /* of the sweep that is out */
     bool is_out;
     size_t awaited; /* answers to it */
@@ -134,6 +135,19 @@ static struct departure *departure_of(const struct roster *roster,
     return departure;
 }
 
+/* How long answers are waited for. */
+static uint64_t patience(const struct departure *departure)
+{
+    const uint64_t now_ms = bt_loop_now_ms(departure->roster->options.loop);
+    const uint64_t left_ms =
+        departure->cut_ms > now_ms ? departure->cut_ms - now_ms : 0;
+
+    return departure->kind == DEPARTURE_LEAVE && departure->cut_ms != 0 &&
+                   left_ms < ANSWER_MS
+               ? left_ms
+               : ANSWER_MS;
+}
+
 /* Asks all workers; without any (they have ended) the answer is no. */
 static void sweep(struct departure *departure)
 {
@@ -145,7 +159,8 @@ static void sweep(struct departure *departure)
     departure->is_known = false;
     departure->awaited = orders_sweep(roster->options.orders, departure->engine,
                                       departure->number);
-    bt_timer_set(&departure->timer, departure->awaited > 0 ? ANSWER_MS : 0);
+    bt_timer_set(&departure->timer,
+                 departure->awaited > 0 ? patience(departure) : 0);
 }
 
 static void sweep_again(struct departure *departure)
@@ -161,6 +176,7 @@ static void make_gone(struct departure *departure)
     struct engine *const engine = departure->engine;
 
     atomic_store(&engine->state, ENGINE_GONE);
+    handoffs_release_engine(departure->roster->options.handoffs, engine);
     leave_parts(departure->roster, engine);
     bt_log(BT_LOG_INFO, engine->url.normal, "is removed (engine %llu)",
            (unsigned long long)engine->id);
@@ -175,6 +191,15 @@ static bool is_late(const struct departure *departure)
            bt_loop_now_ms(departure->roster->options.loop) >= departure->cut_ms;
 }
 
+static void cut(struct departure *departure)
+{
+    bt_log(BT_LOG_WARN, departure->engine->url.normal,
+           "time to drain is over: its calls are cut");
+    departure->is_cut = true;
+    orders_cut(departure->roster->options.orders, departure->engine);
+    make_gone(departure);
+}
+
 static void judge_leaving(struct departure *departure)
 {
     struct engine *const engine = departure->engine;
@@ -182,10 +207,7 @@ static void judge_leaving(struct departure *departure)
     if (!departure->is_used && atomic_load(&engine->held_count) == 0) {
         make_gone(departure);
     } else if (is_late(departure)) {
-        bt_log(BT_LOG_WARN, engine->url.normal,
-               "time to drain is over: its calls are cut");
-        orders_cut(departure->roster->options.orders, engine);
-        make_gone(departure);
+        cut(departure);
     } else {
         sweep_again(departure);
     }
@@ -196,6 +218,9 @@ static void judge_known(struct departure *departure)
     const struct roster_options *const o = &departure->roster->options;
 
     if (departure->is_known) {
+        if (departure->is_cut) { /* what began meanwhile */
+            orders_cut(o->orders, departure->engine);
+        }
         sweep_again(departure);
         return;
     }
@@ -240,6 +265,8 @@ static void on_due(struct bt_timer *timer)
 
     if (departure->is_out && departure->awaited == 0) {
         judge(departure);
+    } else if (departure->kind == DEPARTURE_LEAVE && is_late(departure)) {
+        cut(departure); /* whoever has not answered */
     } else {
         sweep(departure);
     }
@@ -367,7 +394,7 @@ static void stop_draining(struct roster *roster, struct engine *engine)
 {
     struct departure *const departure = departure_of(roster, engine);
 
-    if (departure != NULL) {
+    if (departure != NULL && departure->kind == DEPARTURE_DRAIN) {
         departure_close(departure);
     }
 }
@@ -415,7 +442,6 @@ enum bt_status roster_remove(struct roster *roster, struct engine *engine)
     if (is_leaving(engine)) {
         return BT_OK;
     }
-    stop_draining(roster, engine);
     departure = departure_open(roster, DEPARTURE_LEAVE, engine);
     if (departure == NULL) {
         return BT_ERR_NOMEM;
@@ -425,6 +451,7 @@ enum bt_status roster_remove(struct roster *roster, struct engine *engine)
         departure_close(departure);
         return status;
     }
+    stop_draining(roster, engine); /* the older of the two */
     atomic_store(&engine->state, ENGINE_LEAVING);
     departure->cut_ms = drain_ms == 0 ? 0 : bt_loop_now_ms(o->loop) + drain_ms;
     bt_log(BT_LOG_INFO, engine->url.normal,

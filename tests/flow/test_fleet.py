@@ -106,7 +106,7 @@ BAD = {
     "": "role", "{": "body:", "[]": "body:", '{"role": "decode"}': "no url", '{"url": "http://127.0.0.1:1"}': "role",
     '{"url": "ftp://x", "role": "decode"}': "ftp://x", '{"url": "http://127.0.0.1:1", "role": "both"}': "role",
     '{"url": "http://127.0.0.1:1", "role": "decode", "pool": 1}': "there are 1", '{"url": "http://127.0.0.1:1", "role": "decode", "weight": 0}': "weight",
-    '{"url": "http://127.0.0.1:1", "role": "decode", "color": "red"}': "color", '{"url": "http://127.0.0.1:1", "role": "decode", "key_file": "/nowhere"}': "/nowhere",
+    '{"url": "http://127.0.0.1:1", "role": "decode", "color": "red"}': "color", '{"url": "http://127.0.0.1:1", "role": "decode", "key_file": "/etc/passwd"}': "key_file",
     '{"url": "http://127.0.0.1:1", "role": "decode", "pool": -1}': "pool",
 }
 
@@ -139,11 +139,30 @@ def test_what_is_not_there_or_not_allowed_is_said(stock):
 def test_a_page_or_another_name_may_not_change_engines(stock):
     pair = stock()
     fleet, more = Fleet(pair.proxy), {"url": "http://127.0.0.1:1", "role": "decode"}
-    for headers in [{"Origin": "http://evil.test"}, {"Host": "evil.test:9090"}, {"Origin": "null"}]:
+    for headers in [{"Origin": "http://evil.test"}, {"Host": "evil.test:9090"}, {"Origin": "null"}, {"X-Forwarded-For": "10.0.0.1"}, {"Via": "1.1 front"}]:
         status, answer = fleet.ask("POST", "/engines", more, headers)
         assert status == 403 and answer["error"], (headers, status)
         assert fleet.ask("GET", "/engines", headers=headers)[0] == 200
     assert fleet.ask("POST", "/engines", more, {"Host": "localhost:1"})[0] == 201
+
+
+def test_an_added_engine_has_a_place_and_paths_say_what_they_allow(stock):
+    pair = stock()
+    _, engine, headers = c.http_json(pair.proxy.admin, "POST", "/engines", {"url": "http://127.0.0.1:1", "role": "decode"})
+    assert headers["Location"] == "/engines/%d" % engine["id"]
+    for path, allow in [("/engines", "GET, HEAD, POST"), ("/metrics", "GET, HEAD"), (headers["Location"], "GET, HEAD, DELETE"), (headers["Location"] + "/drain", "POST, DELETE")]:
+        status, _, headers_of = c.http_json(pair.proxy.admin, "PUT", path)
+        assert status == 405 and headers_of["Allow"] == allow, (path, headers_of)
+
+
+def test_a_key_file_of_the_configuration_may_be_used_for_an_added_engine(stock, extra, tmp_path):
+    key = tmp_path / "engine.key"
+    key.write_text("an-engine-key-0123456789\n")
+    key.chmod(0o600)
+    pair, more = stock(proxy_flags=[*ONE, "--set", "auth.engine_key_file=%s" % key]), extra()
+    Fleet(pair.proxy).add(more.url, "decode", key_file=str(key))
+    completed(pair, 4)
+    assert more.seen and more.seen[0].headers["Authorization"] == "Bearer an-engine-key-0123456789"
 
 
 def test_with_keys_a_change_needs_one(stock, tmp_path):
@@ -291,6 +310,28 @@ def test_agents_of_added_engines_link_and_their_holds_end_with_them(clusters):
     assert [pair.proxy.complete(p) for p in prompts] == texts
     assert (p.answered(), d.answered()) == shares
     assert {e["url"] for e in c.eventually(lambda: len(pair.proxy.engines()["unconfigured"]) == 2 and pair.proxy.engines()["unconfigured"], 15, "their agents are known as nobody's")} == {p.url, d.url}
+    pair.wait_unheld(10)
+
+
+def test_an_engine_that_only_decodes_from_now_on_is_read_from_by_nobody(clusters):
+    pair = clusters(proxy_flags=ONE)
+    fleet, both = Fleet(pair.proxy), pair.add(c.Engine(pair, "both")).start().wait_ready()
+    prefill = fleet.add(both.url, "prefill")
+    fleet.add(both.url, "decode")
+
+    def readers():
+        return {e["url"] for e in pair.proxy.engines()["engines"] for peer in e.get("peers", ()) if peer["prefill"] == both.url and peer["state"] == "ready"}
+
+    def of_decode(url):
+        return next(e for e in pair.proxy.engines()["engines"] if e["url"] == url and e["role"] == "decode")
+
+    c.eventually(lambda: readers() == {pair.d.url} and of_decode(both.url)["paired_with"] == [pair.p.url], 15, "both roles are introduced")
+    fleet.remove(prefill)
+    fleet.wait(prefill, None)
+    assert readers() == set() and of_decode(pair.d.url)["paired_with"] == [pair.p.url] == of_decode(both.url)["paired_with"]
+    prompts = [words(random.Random(i), 100) for i in range(8)]
+    assert [pair.proxy.complete(prompt) for prompt in prompts] == [pair.d.complete(prompt) for prompt in prompts]
+    assert both.answered() > 0
     pair.wait_unheld(10)
 
 
