@@ -148,10 +148,12 @@ void exchange_follow(struct exchange *x);
 /* --- exchange_failure.c --- */
 
 /* The leg is closed with that outcome, and the next plan carried out. */
-void exchange_prefill_fails(struct exchange *x, enum leg_outcome outcome,
-                            enum fault fault, unsigned status);
-void exchange_decode_fails(struct exchange *x, enum leg_outcome outcome,
-                           enum fault fault, unsigned status);
+void exchange_leg_fails(struct exchange *x, struct leg *leg,
+                        enum leg_outcome outcome, enum fault fault,
+                        unsigned status);
+/* As it, of a call that could not be made or broke off. */
+void exchange_call_fails(struct exchange *x, struct leg *leg,
+                         const struct bt_http_failure *failure);
 /* As it, of a D that died under the request. */
 void exchange_decode_is_lost(struct exchange *x);
 /* The log has an engine's words, the client what it may know of them. */
@@ -162,31 +164,26 @@ struct bt_str exchange_answered_text(struct exchange *x, unsigned code);
 /* Its answer cannot be used. */
 void exchange_prefill_is_bad(struct exchange *x, enum fault fault,
                              struct bt_str why);
-/*
- * Did the engine die under the request? So it seems, too, when a connection
- * that looked stale cannot be made anew.
- */
-void exchange_count_death(struct exchange *x,
-                          const struct bt_http_failure *failure);
-enum leg_outcome exchange_outcome_of(const struct bt_http_failure *failure);
-/* For the client, where all engines are busy. */
-void exchange_keep_retry_after(struct exchange *x,
-                               const struct bt_http_head *head);
 /* Whose fault a head is: blame.h, with what the exchange knows. */
 enum blame exchange_blame_head(const struct exchange *x, const struct leg *leg,
                                const struct bt_http_head *head);
-/* The key that we put in is refused: a fault, and a line for the operator. */
-void exchange_refuse_key(struct exchange *x, struct leg *leg);
-/* A compressed 4xx: its words cannot be looked into, so ours are sent. */
-void exchange_refuse_coded(struct exchange *x, struct leg *leg);
+/*
+ * What both legs do alike about an engine's code: its refusal of our key is
+ * told to the operator, one that is busy is left for another (a 429: once).
+ * False: it is the leg's own to answer, a 429 as what else is the client's.
+ */
+bool exchange_settles(struct exchange *x, struct leg *leg, enum blame blame,
+                      unsigned code);
+/* As it, of a head; a compressed 4xx, whose words cannot be looked into, is
+ * told in ours. */
+bool exchange_settles_head(struct exchange *x, struct leg *leg,
+                           enum blame blame, const struct bt_http_head *head);
 /*
  * Passes an engine's 4xx on as it is. Private members are taken out; where its
  * words tell what is private even so, they stay in the log.
  */
 void exchange_pass_error(struct exchange *x, struct leg *leg, unsigned code,
                          struct bt_str fields, struct bt_str body);
-/* A 429: may another engine be asked? Once. */
-bool exchange_busy_elsewhere(struct exchange *x, const struct leg *leg);
 /* An engine's 5xx is another attempt: its words are waited for, shortly. */
 bool exchange_leg_has_failed(const struct leg *leg);
 

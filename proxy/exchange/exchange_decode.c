@@ -40,16 +40,16 @@ static void decode_is_bad(struct exchange *x)
     exchange_complain(x, x->attempt.decode, why, x->relay.error);
     /* Without framing this is how a death looks. */
     x->attempt.deaths += !was_committed && x->relay.ends_by_close ? 1 : 0;
-    exchange_decode_fails(x, LEG_BAD_ANSWER,
-                          was_committed && is_error ? FAULT_DECODE_FAILED
-                                                    : FAULT_DECODE_BAD,
-                          was_committed ? x->relay.error_code : 0);
+    exchange_leg_fails(x, &x->decode, LEG_BAD_ANSWER,
+                       was_committed && is_error ? FAULT_DECODE_FAILED
+                                                 : FAULT_DECODE_BAD,
+                       was_committed ? x->relay.error_code : 0);
 }
 
 static void decode_is_unusable(struct exchange *x, struct bt_str why)
 {
     exchange_complain(x, x->attempt.decode, why, (struct bt_str){0});
-    exchange_decode_fails(x, LEG_BAD_ANSWER, FAULT_DECODE_BAD, 0);
+    exchange_leg_fails(x, &x->decode, LEG_BAD_ANSWER, FAULT_DECODE_BAD, 0);
 }
 
 /* A 4xx of D: the client's fault, or P's. */
@@ -82,7 +82,7 @@ static void decode_refused(struct exchange *x)
     }
     exchange_complain(x, x->attempt.decode, exchange_answered_text(x, code),
                       body);
-    exchange_decode_fails(x, LEG_SERVER_ERROR, FAULT_DECODE_FAILED, 0);
+    exchange_leg_fails(x, &x->decode, LEG_SERVER_ERROR, FAULT_DECODE_FAILED, 0);
 }
 
 /* D's first event is an error object: as an answer of its code would be. */
@@ -96,18 +96,16 @@ static void decode_error(struct exchange *x)
     };
     const enum blame blame = blame_of(&facts);
 
-    if (blame == BLAME_KEY) {
-        x->decode.code = code;
-        exchange_refuse_key(x, &x->decode);
-    } else if (blame == BLAME_LOAD) {
-        exchange_decode_fails(x, LEG_BUSY, FAULT_ENGINE_BUSY, code);
-    } else if (blame == BLAME_ENGINE) {
+    if (exchange_settles(x, &x->decode, blame, code)) {
+        return;
+    }
+    if (blame == BLAME_ENGINE) {
         exchange_complain(x, x->attempt.decode,
                           BT_STR("its first event is an error"),
                           x->relay.error);
-        exchange_decode_fails(x, LEG_SERVER_ERROR, FAULT_DECODE_FAILED, code);
-    } else if (blame != BLAME_LIMIT ||
-               !exchange_busy_elsewhere(x, &x->decode)) {
+        exchange_leg_fails(x, &x->decode, LEG_SERVER_ERROR, FAULT_DECODE_FAILED,
+                           code);
+    } else {
         /* The client's own mistake, told late, or the only engine is full. */
         decode_refuses(x, code, BT_STR("Content-Type: application/json\r\n"),
                        x->relay.error);
@@ -138,39 +136,18 @@ static void decode_relays(struct exchange *x, const struct bt_http_head *head)
 
 static void decode_head(struct exchange *x, const struct bt_http_head *head)
 {
-    enum blame blame = exchange_blame_head(x, &x->decode, head);
+    const enum blame blame = exchange_blame_head(x, &x->decode, head);
 
-    if (head->code >= 400) {
-        exchange_keep_retry_after(x, head);
-    }
-    if (blame == BLAME_LIMIT) {
-        if (exchange_busy_elsewhere(x, &x->decode)) {
-            return;
-        }
-        blame = blame_is_coded(head) ? BLAME_CODED : BLAME_CLIENT;
-    }
-    switch (blame) {
-    case BLAME_KEY:
-        exchange_refuse_key(x, &x->decode);
+    if (blame != BLAME_NOBODY &&
+        exchange_settles_head(x, &x->decode, blame, head)) {
         return;
-    case BLAME_LOAD:
-        exchange_decode_fails(x, LEG_BUSY, FAULT_ENGINE_BUSY, 503);
-        return;
-    case BLAME_GARBAGE:
+    }
+    if (blame == BLAME_GARBAGE) {
         decode_is_unusable(x, head->code < 300
                                   ? BT_STR("its answer is compressed")
                                   : exchange_answered_text(x, head->code));
-        return;
-    case BLAME_CODED:
-        exchange_refuse_coded(x, &x->decode);
-        return;
-    case BLAME_NOBODY:
-    case BLAME_CLIENT:
-    case BLAME_TOOLS:
-    case BLAME_LIMIT:
-    case BLAME_ENGINE:
+    } else {
         decode_relays(x, head);
-        return;
     }
 }
 
@@ -200,40 +177,50 @@ static void commit(struct exchange *x)
     }
 }
 
-/* What a relay step means; true when the exchange goes on. */
-static bool take_result(struct exchange *x, enum relay_result result)
+/* A relay step that is the end of D's answer. Not inlined, as on_decode. */
+static __attribute__((noinline)) void relay_ends(struct exchange *x,
+                                                 enum relay_result result)
 {
-    if (x->relay.committed && x->client == C_WAITING) {
-        commit(x); /* by what came before, in the same bytes */
-    }
     switch (result) {
     case RELAY_GO:
-        return true;
     case RELAY_FULL:
-        leg_pause(&x->decode);
-        return true;
+        return;
     case RELAY_FIRST_ERROR:
         decode_error(x);
-        return false;
+        return;
     case RELAY_NO_MEMORY:
         if (x->relay.committed) {
             exchange_break_off(x, FAULT_OVERLOADED, 0);
         } else {
             exchange_fail(x, FAULT_OVERLOADED);
         }
-        return false;
+        return;
     case RELAY_CUT:
         if (x->relay.committed) {
-            exchange_decode_fails(x, LEG_LOST, FAULT_STREAM_LOST, 0);
+            exchange_leg_fails(x, &x->decode, LEG_LOST, FAULT_STREAM_LOST, 0);
         } else {
             exchange_decode_is_lost(x);
         }
-        return false;
+        return;
     case RELAY_ERROR:
         decode_refused(x);
-        return false;
+        return;
     case RELAY_BAD:
         decode_is_bad(x);
+        return;
+    }
+}
+
+/* What a relay step means; true when the exchange goes on. */
+static bool take_result(struct exchange *x, enum relay_result result)
+{
+    if (x->relay.committed && x->client == C_WAITING) {
+        commit(x); /* by what came before, in the same bytes */
+    }
+    if (result == RELAY_FULL) {
+        leg_pause(&x->decode);
+    } else if (result != RELAY_GO) {
+        relay_ends(x, result);
         return false;
     }
     return true;
@@ -283,10 +270,7 @@ static void decode_failed(struct exchange *x,
         (is_at_once(x) || exchange_is_spent(x) || !exchange_handoff_is_good(x));
 
     if (!failure->stale) {
-        exchange_count_death(x, failure);
-        exchange_decode_fails(
-            x, exchange_outcome_of(failure),
-            failure->connecting ? FAULT_NO_DECODE : FAULT_DECODE_FAILED, 0);
+        exchange_call_fails(x, &x->decode, failure);
         return;
     }
     leg_close(&x->decode, LEG_LOST);
@@ -388,7 +372,7 @@ static void on_stream(struct exchange *x, const struct leg_event *event)
         if (x->relay.has_marker) {
             end_at_marker(x);
         } else {
-            exchange_decode_fails(x, LEG_LOST, FAULT_STREAM_LOST, 0);
+            exchange_leg_fails(x, &x->decode, LEG_LOST, FAULT_STREAM_LOST, 0);
         }
         return;
     case LEG_SENT:

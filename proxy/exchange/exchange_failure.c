@@ -3,32 +3,33 @@
  */
 #include "proxy/exchange/exchange_core.h"
 
-void exchange_prefill_fails(struct exchange *x, enum leg_outcome outcome,
-                            enum fault fault, unsigned status)
+/* The machine of that leg has failed. */
+static void set_failed(struct exchange *x, const struct leg *leg)
 {
-    leg_close(&x->prefill, outcome);
-    x->failure.cause = ATTEMPT_PREFILL_FAILED;
-    x->failure.fault = fault;
-    x->failure.status = status;
-    exchange_set_prefill(x, P_FAILED);
-    exchange_follow(x);
+    if (leg == &x->prefill) {
+        exchange_set_prefill(x, P_FAILED);
+    } else {
+        exchange_set_decode(x, D_FAILED);
+    }
 }
 
-void exchange_decode_fails(struct exchange *x, enum leg_outcome outcome,
-                           enum fault fault, unsigned status)
+void exchange_leg_fails(struct exchange *x, struct leg *leg,
+                        enum leg_outcome outcome, enum fault fault,
+                        unsigned status)
 {
-    leg_close(&x->decode, outcome);
-    x->failure.cause = ATTEMPT_DECODE_FAILED;
+    leg_close(leg, outcome);
+    x->failure.cause =
+        leg == &x->prefill ? ATTEMPT_PREFILL_FAILED : ATTEMPT_DECODE_FAILED;
     x->failure.fault = fault;
     x->failure.status = status;
-    exchange_set_decode(x, D_FAILED);
+    set_failed(x, leg);
     exchange_follow(x);
 }
 
 void exchange_decode_is_lost(struct exchange *x)
 {
     x->attempt.deaths++;
-    exchange_decode_fails(x, LEG_LOST, FAULT_DECODE_FAILED, 0);
+    exchange_leg_fails(x, &x->decode, LEG_LOST, FAULT_DECODE_FAILED, 0);
 }
 
 void exchange_complain(struct exchange *x, struct engine *engine,
@@ -48,28 +49,40 @@ void exchange_prefill_is_bad(struct exchange *x, enum fault fault,
 {
     exchange_complain(x, x->attempt.prefill, why, (struct bt_str){0});
     x->params = (struct bt_str){0};
-    exchange_prefill_fails(x, LEG_BAD_ANSWER, fault, 0);
+    exchange_leg_fails(x, &x->prefill, LEG_BAD_ANSWER, fault, 0);
 }
 
-void exchange_count_death(struct exchange *x,
-                          const struct bt_http_failure *failure)
+/*
+ * Did the engine die under the request? So it seems, too, when a connection
+ * that looked stale cannot be made anew.
+ */
+static bool is_death(const struct exchange *x,
+                     const struct bt_http_failure *failure)
 {
-    const bool is_lost =
-        failure->status != BT_ERR_PROTOCOL && failure->status != BT_ERR_NOMEM;
-
-    x->attempt.deaths += (failure->connecting ? x->is_resent : is_lost) ? 1 : 0;
+    return failure->connecting ? x->is_resent
+                               : failure->status != BT_ERR_PROTOCOL &&
+                                     failure->status != BT_ERR_NOMEM;
 }
 
-enum leg_outcome exchange_outcome_of(const struct bt_http_failure *failure)
+void exchange_call_fails(struct exchange *x, struct leg *leg,
+                         const struct bt_http_failure *failure)
 {
+    const bool is_prefill = leg == &x->prefill;
+
+    x->attempt.deaths += is_death(x, failure) ? 1 : 0;
     if (failure->connecting) {
-        return LEG_REFUSED;
+        /* Nothing was sent: nobody failed, no engine is to be had. */
+        exchange_leg_fails(x, leg, LEG_REFUSED,
+                           is_prefill ? FAULT_NO_PREFILL : FAULT_NO_DECODE, 0);
+        return;
     }
-    return failure->status == BT_ERR_PROTOCOL ? LEG_BAD_ANSWER : LEG_LOST;
+    exchange_leg_fails(
+        x, leg, failure->status == BT_ERR_PROTOCOL ? LEG_BAD_ANSWER : LEG_LOST,
+        is_prefill ? FAULT_PREFILL_FAILED : FAULT_DECODE_FAILED, 0);
 }
 
-void exchange_keep_retry_after(struct exchange *x,
-                               const struct bt_http_head *head)
+static void keep_retry_after(struct exchange *x,
+                             const struct bt_http_head *head)
 {
     const struct bt_str value = bt_http_field_get(head, BT_STR("retry-after"));
 
@@ -93,22 +106,17 @@ enum blame exchange_blame_head(const struct exchange *x, const struct leg *leg,
     return blame_of(&facts);
 }
 
-/* A leg ends the client's part: the machine of that leg has failed, and the
- * other's leg is closed with the rest. */
+/* A leg ends the client's part; the other's leg is closed with the rest. */
 static void leg_ends(struct exchange *x, struct leg *leg)
 {
     leg_close(leg, LEG_CLIENT_ERROR);
-    if (leg == &x->prefill) {
-        exchange_set_prefill(x, P_FAILED);
-    } else {
-        exchange_set_decode(x, D_FAILED);
-    }
+    set_failed(x, leg);
 }
 
-void exchange_refuse_key(struct exchange *x, struct leg *leg)
+static void refuse_key(struct exchange *x, struct leg *leg, unsigned code)
 {
     bt_log_limited(BT_LOG_ERROR, leg->engine->url.normal,
-                   "refuses the key that is configured for it: %u", leg->code);
+                   "refuses the key that is configured for it: %u", code);
     leg_ends(x, leg);
     exchange_fail(x, FAULT_ENGINE_KEY);
 }
@@ -121,11 +129,6 @@ static void refuse_for(struct exchange *x, struct leg *leg, unsigned code,
     leg_ends(x, leg);
     exchange_tell_release(x, RELEASE_FAILED, false);
     exchange_refuse(x, FAULT_ENGINE_REFUSED, code, (struct bt_str){0});
-}
-
-void exchange_refuse_coded(struct exchange *x, struct leg *leg)
-{
-    refuse_for(x, leg, leg->code, BT_STR("(compressed)"));
 }
 
 void exchange_pass_error(struct exchange *x, struct leg *leg, unsigned code,
@@ -148,7 +151,8 @@ void exchange_pass_error(struct exchange *x, struct leg *leg, unsigned code,
     bt_buf_fini(&text);
 }
 
-bool exchange_busy_elsewhere(struct exchange *x, const struct leg *leg)
+/* A 429: may another engine be asked? Once. */
+static bool busy_elsewhere(struct exchange *x, const struct leg *leg)
 {
     const bool is_prefill = leg == &x->prefill;
     bool *const was_busy =
@@ -161,6 +165,37 @@ bool exchange_busy_elsewhere(struct exchange *x, const struct leg *leg)
     x->failure.cause =
         is_prefill ? ATTEMPT_PREFILL_FAILED : ATTEMPT_DECODE_FAILED;
     return exchange_go_next(x, true);
+}
+
+bool exchange_settles(struct exchange *x, struct leg *leg, enum blame blame,
+                      unsigned code)
+{
+    if (blame == BLAME_KEY) {
+        refuse_key(x, leg, code);
+        return true;
+    }
+    if (blame == BLAME_LOAD) {
+        exchange_leg_fails(x, leg, LEG_BUSY, FAULT_ENGINE_BUSY, code);
+        return true;
+    }
+    return blame == BLAME_LIMIT && busy_elsewhere(x, leg);
+}
+
+bool exchange_settles_head(struct exchange *x, struct leg *leg,
+                           enum blame blame, const struct bt_http_head *head)
+{
+    if (head->code >= 400) {
+        keep_retry_after(x, head);
+    }
+    if (exchange_settles(x, leg, blame, head->code)) {
+        return true;
+    }
+    if (blame != BLAME_CODED &&
+        (blame != BLAME_LIMIT || !blame_is_coded(head))) {
+        return false;
+    }
+    refuse_for(x, leg, head->code, BT_STR("(compressed)"));
+    return true;
 }
 
 bool exchange_leg_has_failed(const struct leg *leg)

@@ -24,17 +24,12 @@ static void reserve_answer(struct exchange *x, const struct bt_http_head *head)
 
 static void prefill_head(struct exchange *x, const struct bt_http_head *head)
 {
-    enum blame blame = exchange_blame_head(x, &x->prefill, head);
+    const enum blame blame = exchange_blame_head(x, &x->prefill, head);
     struct bt_buf fields = {0};
 
-    if (blame != BLAME_NOBODY) {
-        exchange_keep_retry_after(x, head);
-    }
-    if (blame == BLAME_LIMIT) {
-        if (exchange_busy_elsewhere(x, &x->prefill)) {
-            return;
-        }
-        blame = blame_is_coded(head) ? BLAME_CODED : BLAME_CLIENT;
+    if (blame != BLAME_NOBODY &&
+        exchange_settles_head(x, &x->prefill, blame, head)) {
+        return;
     }
     switch (blame) {
     case BLAME_NOBODY:
@@ -42,12 +37,6 @@ static void prefill_head(struct exchange *x, const struct bt_http_head *head)
         return;
     case BLAME_TOOLS:
         prefill_tool_choice(x);
-        return;
-    case BLAME_KEY:
-        exchange_refuse_key(x, &x->prefill);
-        return;
-    case BLAME_LOAD:
-        exchange_prefill_fails(x, LEG_BUSY, FAULT_ENGINE_BUSY, 503);
         return;
     case BLAME_GARBAGE:
         exchange_prefill_is_bad(x, FAULT_PREFILL_BAD,
@@ -57,9 +46,6 @@ static void prefill_head(struct exchange *x, const struct bt_http_head *head)
         bt_buf_clear(&x->answer);
         exchange_set_due(x, DUE_PREFILL, WORDS_MS);
         return;
-    case BLAME_CODED:
-        exchange_refuse_coded(x, &x->prefill);
-        return;
     case BLAME_LIMIT:
     case BLAME_CLIENT:
         /* Kept to be passed on. */
@@ -68,6 +54,10 @@ static void prefill_head(struct exchange *x, const struct bt_http_head *head)
         x->fields = bt_arena_dup(&x->arena, bt_buf_str(&fields));
         bt_buf_fini(&fields);
         return;
+    case BLAME_KEY:
+    case BLAME_LOAD:
+    case BLAME_CODED:
+        return; /* settled */
     }
 }
 
@@ -76,7 +66,8 @@ static void prefill_failed_words(struct exchange *x)
     exchange_complain(x, x->attempt.prefill,
                       exchange_answered_text(x, x->prefill.code),
                       bt_buf_str(&x->answer));
-    exchange_prefill_fails(x, LEG_SERVER_ERROR, FAULT_PREFILL_FAILED, 0);
+    exchange_leg_fails(x, &x->prefill, LEG_SERVER_ERROR, FAULT_PREFILL_FAILED,
+                       0);
 }
 
 /* P answered with a handoff, or made it with D itself. */
@@ -228,11 +219,7 @@ static void prefill_failed(struct exchange *x,
         exchange_start_prefill(x, true);
         return;
     }
-    exchange_count_death(x, failure);
-    /* Nothing was sent: nobody failed, there is just no engine to be had. */
-    exchange_prefill_fails(
-        x, exchange_outcome_of(failure),
-        failure->connecting ? FAULT_NO_PREFILL : FAULT_PREFILL_FAILED, 0);
+    exchange_call_fails(x, &x->prefill, failure);
 }
 
 static void on_prefill(struct exchange *x, const struct leg_event *event)
@@ -279,7 +266,7 @@ static void harvest_end(struct exchange *x)
 
 static void harvest_fails(struct exchange *x)
 {
-    exchange_prefill_fails(x, exchange_late_outcome(x), x->fault, 0);
+    exchange_leg_fails(x, &x->prefill, exchange_late_outcome(x), x->fault, 0);
 }
 
 static void on_harvest(struct exchange *x, const struct leg_event *event)
