@@ -311,36 +311,36 @@ struct exchange *exchange_open(struct local *local, struct sink *sink,
     return x;
 }
 
+/* Ends the leg, if it is at this engine; false: it is not. */
+static bool lose_leg(struct exchange *x, struct leg *leg,
+                     const struct engine *engine, const char *reason)
+{
+    const struct bt_http_failure failure = {.status = BT_ERR_RESET,
+                                            .reason = reason};
+    const struct leg_event event = {.kind = LEG_FAILED, .failure = &failure};
+
+    if (!leg_is_open(leg) || leg->engine != engine) {
+        return false;
+    }
+    leg->on_event(x, &event);
+    return true;
+}
+
 void exchange_engine_lost(struct exchange *x, const struct engine *engine)
 {
-    static const struct bt_http_failure failure = {
-        .status = BT_ERR_RESET, .reason = "the engine is lost"};
-    const struct leg_event event = {.kind = LEG_FAILED, .failure = &failure};
-    struct leg *leg = NULL;
+    static const char REASON[] = "the engine is lost";
 
-    if (x->client == C_WAITING && leg_is_open(&x->prefill) &&
-        x->prefill.engine == engine) {
-        leg = &x->prefill;
-    } else if (x->client == C_WAITING && leg_is_open(&x->decode) &&
-               x->decode.engine == engine) {
-        leg = &x->decode;
-    }
-    if (leg != NULL) {
-        leg->on_event(x, &event);
+    if (x->client == C_WAITING && !lose_leg(x, &x->prefill, engine, REASON)) {
+        (void)lose_leg(x, &x->decode, engine, REASON);
     }
 }
 
 void exchange_engine_cut(struct exchange *x, const struct engine *engine)
 {
-    static const struct bt_http_failure failure = {
-        .status = BT_ERR_RESET, .reason = "the engine was removed"};
-    const struct leg_event event = {.kind = LEG_FAILED, .failure = &failure};
     struct leg *const legs[] = {&x->prefill, &x->decode, &x->release};
 
     for (size_t i = 0; i < BT_ARRAY_LEN(legs) && !x->is_done; i++) {
-        if (leg_is_open(legs[i]) && legs[i]->engine == engine) {
-            legs[i]->on_event(x, &event);
-        }
+        (void)lose_leg(x, legs[i], engine, "the engine was removed");
     }
 }
 

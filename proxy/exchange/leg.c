@@ -6,11 +6,6 @@
 /* All that a request's head has beside the texts that it is made of. */
 #define HEAD_WORDS_MAX 256
 
-static uint64_t now_us(void)
-{
-    return bt_clock_us();
-}
-
 void leg_reserve(struct leg *leg, struct engine *engine)
 {
     if (leg->reserved != engine) {
@@ -89,9 +84,7 @@ static void on_head(void *owner, const struct bt_http_head *head)
     struct leg *const leg = owner;
     const struct leg_event event = {.kind = LEG_HEAD, .head = head};
 
-    leg->has_head = true;
     leg->code = head->code;
-    leg->head_us = now_us();
     engine_answered(leg->engine, bt_loop_now_ms(leg->local->loop));
     leg->on_event(leg->owner, &event);
 }
@@ -102,7 +95,7 @@ static void on_body(void *owner, struct bt_str bytes)
     const struct leg_event event = {.kind = LEG_BODY, .bytes = bytes};
 
     if (leg->first_us == 0) {
-        leg->first_us = now_us();
+        leg->first_us = bt_clock_us();
     }
     leg->on_event(leg->owner, &event);
 }
@@ -113,7 +106,7 @@ static void on_end(void *owner)
     const struct leg_event event = {.kind = LEG_END};
 
     leg->is_whole = true;
-    leg->end_us = now_us();
+    leg->end_us = bt_clock_us();
     leg->on_event(leg->owner, &event);
 }
 
@@ -133,7 +126,7 @@ static void on_failed(void *owner, const struct bt_http_failure *failure)
     struct leg *const leg = owner;
     const struct leg_event event = {.kind = LEG_FAILED, .failure = failure};
 
-    leg->end_us = now_us();
+    leg->end_us = bt_clock_us();
     judge_engine(leg, failure);
     leg->on_event(leg->owner, &event);
 }
@@ -213,14 +206,12 @@ enum bt_status leg_open(struct leg *leg, const struct leg_ask *ask)
     leg->engine = ask->engine;
     leg->number++;
     leg->is_sent = false;
-    leg->has_head = false;
     leg->is_whole = false;
     leg->is_paused = false;
     leg->is_shut = false;
     leg->code = 0;
-    leg->begun_us = now_us();
+    leg->begun_us = bt_clock_us();
     leg->sent_ms = 0;
-    leg->head_us = 0;
     leg->first_us = 0;
     leg->end_us = 0;
     head = write_head(ask);

@@ -36,14 +36,12 @@ struct leg {
     bool is_counted;           /* in the engine's load */
     struct engine *reserved;   /* see leg_reserve; NULL: none */
     bool is_sent;              /* see leg_is_sent */
-    bool has_head;
-    bool is_whole; /* the answer ended in good order */
+    bool is_whole;             /* the answer ended in good order */
     bool is_paused;
     bool is_shut;  /* by us: an engine may take that as our leaving */
     unsigned code; /* of the answer; 0: none yet */
     uint64_t begun_us;
-    uint64_t sent_ms; /* loop time */
-    uint64_t head_us;
+    uint64_t sent_ms;  /* loop time */
     uint64_t first_us; /* first body byte */
     uint64_t end_us;
 };
