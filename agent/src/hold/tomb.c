@@ -30,18 +30,26 @@ static void bury(struct bta_tombs *tombs, struct bta_tomb *tomb)
 
 static void expire(struct bta_tombs *tombs, uint64_t now_us, size_t max)
 {
-    struct bta_tomb *tomb;
+    struct bta_tomb *tomb = TAILQ_FIRST(&tombs->by_age);
 
-    while ((tomb = TAILQ_FIRST(&tombs->by_age)) != NULL &&
+    while (tomb != NULL &&
            (tomb->until_us <= now_us || tombs->map.count > max)) {
+        struct bta_tomb *const next = TAILQ_NEXT(tomb, entry);
+
         bury(tombs, tomb);
+        tomb = next;
     }
 }
 
 void bta_tombs_fini(struct bta_tombs *tombs)
 {
-    while (!TAILQ_EMPTY(&tombs->by_age)) {
-        bury(tombs, TAILQ_FIRST(&tombs->by_age));
+    struct bta_tomb *tomb = TAILQ_FIRST(&tombs->by_age);
+
+    while (tomb != NULL) {
+        struct bta_tomb *const next = TAILQ_NEXT(tomb, entry);
+
+        bury(tombs, tomb);
+        tomb = next;
     }
     bt_hash_fini(&tombs->map);
 }
