@@ -268,7 +268,7 @@ static bool any_may_serve(const struct search *search, enum engine_role role)
     return false;
 }
 
-static bool is_decode(const struct search *search, uint64_t place)
+static bool has_decode(const struct search *search, uint64_t place)
 {
     const struct side *const side = pool_side(search->ask->pool, ENGINE_DECODE);
 
@@ -289,7 +289,7 @@ static bool has_twin(const struct search *search)
 
     for (size_t i = 0; i < side->count; i++) {
         if (may_serve(search, side->engines[i]) &&
-            is_decode(search, side->engines[i]->place)) {
+            has_decode(search, side->engines[i]->place)) {
             return true;
         }
     }
