@@ -93,11 +93,21 @@ static struct record_row *new_row(struct record *record)
     return &record->rows[record->count++];
 }
 
+/* `stamp_us` 0: it did not happen, which is no latency of 0. */
 static void add(struct record *record, enum load_metric metric,
-                uint64_t from_us, uint64_t to_us)
+                uint64_t from_us, uint64_t stamp_us)
 {
-    if (to_us >= from_us) {
-        histogram_add(&record->metrics[metric], to_us - from_us);
+    if (stamp_us != 0 && stamp_us >= from_us) {
+        histogram_add(&record->metrics[metric], stamp_us - from_us);
+    }
+}
+
+/* Sent at instant 0 is sent in time. */
+static void add_lag(struct record *record, const struct record_row *row)
+{
+    if (row->sent_us >= row->intended_us) {
+        histogram_add(&record->metrics[METRIC_LAG],
+                      row->sent_us - row->intended_us);
     }
 }
 
@@ -111,12 +121,9 @@ static void add_latencies(struct record *record, const struct record_row *row,
     add(record, METRIC_E2E_SERVICE, row->sent_us, stamps->end_us);
     add(record, METRIC_FIRST_BYTE, row->sent_us, stamps->first_byte_us);
     add(record, METRIC_FIRST_EVENT, row->sent_us, stamps->first_event_us);
-    if (stamps->first_content_us != 0) {
-        add(record, METRIC_TTFT_RESPONSE, row->intended_us,
-            stamps->first_content_us);
-        add(record, METRIC_TTFT_SERVICE, row->sent_us,
-            stamps->first_content_us);
-    }
+    add(record, METRIC_TTFT_RESPONSE, row->intended_us,
+        stamps->first_content_us);
+    add(record, METRIC_TTFT_SERVICE, row->sent_us, stamps->first_content_us);
     if (tpot_us != 0) {
         histogram_add(&record->metrics[METRIC_TPOT], tpot_us);
     }
@@ -176,7 +183,7 @@ void record_add(struct record *record, const struct record_row *row,
     record->resent += row->resent ? 1 : 0;
     record->events += answer->events;
     add_span(record, row);
-    add(record, METRIC_LAG, row->intended_us, row->sent_us);
+    add_lag(record, row);
     if (row->verdict != VERDICT_OK) {
         keep_why(record, answer->why);
         return;

@@ -1,3 +1,3 @@
-foreach(module histogram arrival workload verdict)
+foreach(module histogram arrival workload verdict record)
   baton_unit(test_${module} LIBS bench_core)
 endforeach()
