@@ -17,6 +17,10 @@ static const char *const dtype_names[] = {"float16", "bfloat16", "float32",
 
 static const unsigned dtype_bytes[] = {2, 2, 4, 1};
 
+/* Milliseconds that are microseconds elsewhere without overflow. */
+#define DAY_MS  86400000
+#define WEEK_MS (7 * (int64_t)DAY_MS)
+
 #include "bench/load/load_options.def"
 
 static const char epilog[] =
@@ -48,8 +52,9 @@ static const char *load_fault(const struct load_options *options)
     if (options->url == NULL) {
         return "--url is missing; give the server as http://host:port";
     }
-    if (options->rate < 0.0 || options->rate > 1e6) {
-        return "--rate is out of range; 0 to 1000000 requests a second";
+    if (options->rate < 0.0 || options->rate > 1e6 ||
+        (options->rate > 0.0 && options->rate < 1e-3)) {
+        return "--rate is out of range; 0.001 to 1000000 requests a second";
     }
     if (options->time_scale <= 0.0 || options->time_scale > 1e6) {
         return "--time-scale is out of range; above 0, at most 1000000";

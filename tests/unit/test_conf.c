@@ -3,6 +3,7 @@
  * and printing over one small table.
  */
 #include "common/conf/conf.h"
+#include "tests/support/command_line.h"
 #include "tests/support/harness.h"
 
 #include <fcntl.h>
@@ -643,54 +644,24 @@ static const struct bt_conf_program program = {
     .on_option = on_option,
 };
 
-#define ARGS_MAX 8
-
-/* Runs bt_conf_args on words; what went to `stream` lies in `text`. */
-static enum bt_conf_verdict run(FILE *stream, char *text, size_t size,
-                                int *faults, const char *const *words)
+static enum bt_conf_verdict reads(void *owner, int argc, char **argv)
 {
-    char copies[ARGS_MAX][80];
-    char *argv[ARGS_MAX + 1] = {0};
-    int argc = 0;
-    const int fd = fileno(stream);
-    const int saved = dup(fd);
-    FILE *const file = tmpfile();
-    enum bt_conf_verdict verdict;
-    size_t got;
-
-    ck_assert_ptr_nonnull(file);
-    ck_assert_int_ge(saved, 0);
-    for (; words[argc] != NULL; argc++) {
-        ck_assert_int_lt(argc, ARGS_MAX);
-        (void)snprintf(copies[argc], sizeof(copies[argc]), "%s", words[argc]);
-        argv[argc] = copies[argc];
-    }
-    ck_assert_int_eq(fflush(stream), 0);
-    ck_assert_int_ge(dup2(fileno(file), fd), 0);
-    verdict = bt_conf_args(&program, &settings, faults, argc, argv);
-    ck_assert_int_eq(fflush(stream), 0);
-    ck_assert_int_ge(dup2(saved, fd), 0);
-    rewind(file);
-    got = fread(text, 1, size - 1, file);
-    text[got] = '\0';
-    (void)fclose(file);
-    (void)close(saved);
-    return verdict;
+    return bt_conf_args(&program, &settings, owner, argc, argv);
 }
 
-#define RUN(...)                             \
-    run(stderr, text, sizeof(text), &faults, \
-        (const char *const[]){"prog", __VA_ARGS__, NULL})
+static int faults; /* that on_option was told */
+static struct command_line line = {.reader = reads, .owner = &faults};
+
+#define RUN(...)                     \
+    command_line_read(&line, stderr, \
+                      (const char *const[]){"prog", __VA_ARGS__, NULL})
 
 START_TEST(applies_flags_in_order)
 {
-    char text[4096];
-    int faults = 0;
-
     ck_assert_int_eq(RUN("--on", "--count", "5", "--name=a=b", "--depth=2",
                          "--set", "rate=3"),
                      BT_CONF_RUN);
-    ck_assert_str_eq(text, "");
+    ck_assert_str_eq(line.text, "");
     ck_assert(settings.is_on);
     ck_assert_int_eq(settings.count, 5);
     ck_assert_str_eq(settings.name, "a=b");
@@ -704,9 +675,6 @@ END_TEST
 
 START_TEST(lets_the_first_list_flag_replace_the_preset)
 {
-    char text[4096];
-    int faults = 0;
-
     ck_assert_int_eq(
         RUN("--listen", "[::1]:1", "--listen", "b", "--item=u", "--item=v"),
         BT_CONF_RUN);
@@ -720,21 +688,17 @@ END_TEST
 
 START_TEST(hands_options_to_the_program)
 {
-    char text[4096];
-    int faults = 0;
-
+    faults = 0;
     ck_assert_int_eq(RUN("--fault", "a", "--fault=b", "--check"), BT_CONF_RUN);
     ck_assert_int_eq(faults, 2);
     ck_assert_str_eq(last_option, "b");
     ck_assert_int_eq(RUN("--fault", "bad"), BT_CONF_EXIT_USAGE);
-    ck_assert_str_eq(text, "prog: --fault: no such fault\n");
+    ck_assert_str_eq(line.text, "prog: --fault: no such fault\n");
 }
 END_TEST
 
 START_TEST(explains_a_bad_command_line)
 {
-    char text[4096];
-    int faults = 0;
     static const struct {
         const char *words[3];
         const char *message;
@@ -767,17 +731,15 @@ START_TEST(explains_a_bad_command_line)
         const char *const words[] = {"prog", cases[i].words[0],
                                      cases[i].words[1], NULL};
 
-        ck_assert_int_eq(run(stderr, text, sizeof(text), &faults, words),
+        ck_assert_int_eq(command_line_read(&line, stderr, words),
                          BT_CONF_EXIT_USAGE);
-        ck_assert_str_eq(text, cases[i].message);
+        ck_assert_str_eq(line.text, cases[i].message);
     }
 }
 END_TEST
 
 START_TEST(prints_help_and_version)
 {
-    char text[6000];
-    int faults = 0;
     static const char *const parts[] = {
         "prog: does things",   "usage: prog [--on]",
         "--count N",           "--item URL",
@@ -785,17 +747,18 @@ START_TEST(prints_help_and_version)
         "side.items.N.weight", "inner.depth",
         "default 64MiB",       "the end"};
 
-    ck_assert_int_eq(
-        run(stdout, text, sizeof(text), &faults,
-            (const char *const[]){"prog", "--bad", "--help", NULL}),
-        BT_CONF_EXIT_OK);
-    for (size_t i = 0; i < BT_ARRAY_LEN(parts); i++) {
-        ck_assert_msg(strstr(text, parts[i]) != NULL, "%s", parts[i]);
-    }
-    ck_assert_int_eq(run(stdout, text, sizeof(text), &faults,
-                         (const char *const[]){"prog", "--version", NULL}),
+    ck_assert_int_eq(command_line_read(&line, stdout,
+                                       (const char *const[]){"prog", "--bad",
+                                                             "--help", NULL}),
                      BT_CONF_EXIT_OK);
-    ck_assert_int_eq(strncmp(text, "prog ", 5), 0);
+    for (size_t i = 0; i < BT_ARRAY_LEN(parts); i++) {
+        ck_assert_msg(strstr(line.text, parts[i]) != NULL, "%s", parts[i]);
+    }
+    ck_assert_int_eq(
+        command_line_read(&line, stdout,
+                          (const char *const[]){"prog", "--version", NULL}),
+        BT_CONF_EXIT_OK);
+    ck_assert_int_eq(strncmp(line.text, "prog ", 5), 0);
 }
 END_TEST
 

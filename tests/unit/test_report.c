@@ -239,6 +239,7 @@ START_TEST(texts_and_handoffs_are_told_only_where_they_were_looked_at)
     options.check = true;
     facts.asked_handoffs = true;
     expect_member("left", "null"); /* the proxy did not answer */
+    ck_assert_ptr_null(strstr(table(), "left at"));
     facts.knows_handoffs = true;
     facts.handoffs = 2;
     facts.held_blocks = 9;
