@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TOKENS_MAX 16777216 /* of one request */
+#define TOKENS_MAX  16777216            /* of one request */
+#define TIME_MS_MAX (UINT64_C(1) << 53) /* what JSON numbers keep exactly */
 
 struct load_reader {
     struct trace *trace;
@@ -137,6 +138,12 @@ static int64_t days_of(int64_t year, int64_t month, int64_t day)
            719468;
 }
 
+static int64_t days_in(int64_t year, int64_t month)
+{
+    return month == 12 ? 31
+                       : days_of(year, month + 1, 1) - days_of(year, month, 1);
+}
+
 /* `count` decimal digits at the start, then `mark` (0: none). */
 static bool digits(struct bt_str *rest, size_t count, char mark, int64_t *n_p)
 {
@@ -185,6 +192,13 @@ static bool fraction_us(struct bt_str rest, int64_t *us_p)
     return true;
 }
 
+static bool is_time(const int64_t date[3], const int64_t clock[3])
+{
+    return date[0] >= 1970 && date[1] >= 1 && date[1] <= 12 && date[2] >= 1 &&
+           date[2] <= days_in(date[0], date[1]) && clock[0] <= 23 &&
+           clock[1] <= 59 && clock[2] <= 60; /* a leap second */
+}
+
 /* "2023-11-16 18:15:46.6805900" to microseconds since 1970. */
 static bool time_us(struct bt_str text, uint64_t *us_p)
 {
@@ -195,8 +209,7 @@ static bool time_us(struct bt_str text, uint64_t *us_p)
     if (!digits(&text, 4, '-', &date[0]) || !digits(&text, 2, '-', &date[1]) ||
         !digits(&text, 2, ' ', &date[2]) || !digits(&text, 2, ':', &clock[0]) ||
         !digits(&text, 2, ':', &clock[1]) || !digits(&text, 2, 0, &clock[2]) ||
-        !fraction_us(text, &us) || date[0] < 1970 || date[1] < 1 ||
-        date[1] > 12 || date[2] < 1 || date[2] > 31) {
+        !fraction_us(text, &us) || !is_time(date, clock)) {
         return false;
     }
     us += (days_of(date[0], date[1], date[2]) * 86400 + clock[0] * 3600 +
@@ -217,8 +230,10 @@ static enum bt_status read_azure_row(const struct load_reader *reader,
         return fail(reader, "expected TIMESTAMP,ContextTokens,GeneratedTokens");
     }
     if (!time_us(time, &row.at_us)) {
-        return fail(reader,
-                    "the time must be YYYY-MM-DD hh:mm:ss with a fraction");
+        return fail(
+            reader,
+            "the time must be a YYYY-MM-DD hh:mm:ss that there is, with "
+            "a fraction or without");
     }
     if (!to_tokens(input, &row.input_tokens) ||
         !to_tokens(line, &row.output_tokens)) {
@@ -296,11 +311,11 @@ static enum bt_status read_mooncake_row(const struct load_reader *reader,
         value.type != BT_JSON_OBJECT) {
         return fail(reader, "not a JSON object");
     }
-    if (!number_of(line, BT_STR("timestamp"), UINT64_MAX / 1000, &time_ms) ||
+    if (!number_of(line, BT_STR("timestamp"), TIME_MS_MAX, &time_ms) ||
         !number_of(line, BT_STR("input_length"), TOKENS_MAX, &input) ||
         !number_of(line, BT_STR("output_length"), TOKENS_MAX, &output)) {
         return fail(reader, "timestamp, input_length and output_length must be "
-                            "whole numbers");
+                            "whole numbers up to 2^53, 2^24 and 2^24");
     }
     row.at_us = time_ms * 1000;
     row.input_tokens = (uint32_t)input;

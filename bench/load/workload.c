@@ -11,6 +11,9 @@
 #define STREAM_HASHED  (UINT64_C(4) << 60)
 #define STREAM_REQUEST (UINT64_C(6) << 60)
 
+/* Behind every clock; with the start of a run added it is no small number. */
+#define NEVER_US (UINT64_C(1) << 62)
+
 static const char words[][WORKLOAD_TOKEN_BYTES + 1] = {
     "the ", "and ", "for ", "are ", "but ", "not ", "you ", "all ",
     "any ", "can ", "had ", "her ", "was ", "one ", "our ", "out ",
@@ -43,8 +46,9 @@ static void take_row(const struct workload_plan *plan, uint64_t index,
                      struct workload_item *item)
 {
     const struct trace_row *row = &plan->trace->rows[index];
+    const double at_us = (double)row->at_us * plan->time_scale;
 
-    item->at_us = (uint64_t)((double)row->at_us * plan->time_scale);
+    item->at_us = at_us < (double)NEVER_US ? (uint64_t)at_us : NEVER_US;
     item->input_tokens = row->input_tokens;
     item->output_tokens = row->output_tokens;
     item->hash_count = row->hash_count;
