@@ -51,6 +51,12 @@ enum bt_conf_verdict options_read(int argc, char **argv,
         program.epilog = bt_buf_str(&epilog).ptr;
         verdict = bt_conf_args(&program, options_p, NULL, argc, argv);
     }
+    if (verdict == BT_CONF_RUN && options_p->model == NULL) {
+        (void)fputs("baton-engine: --model: no name; leave it out or name "
+                    "what is served\n",
+                    stderr);
+        verdict = BT_CONF_EXIT_USAGE;
+    }
     bt_buf_fini(&epilog);
     return verdict;
 }
