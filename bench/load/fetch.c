@@ -23,6 +23,9 @@ static void on_body(void *owner, struct bt_str bytes)
 {
     struct wait *wait = owner;
 
+    if (wait->code != 200) {
+        return; /* of another answer than the one that was asked for */
+    }
     if (wait->body->len + bytes.len > BODY_MAX) {
         wait->status = BT_ERR_LIMIT;
         wait->is_over = true;
