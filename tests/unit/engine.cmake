@@ -7,7 +7,7 @@ target_include_directories(fake_agent
     PUBLIC ${PROJECT_SOURCE_DIR}/agent/include)
 
 foreach(module model kv context engine_fault engine_options engine_request stock
-        sched api)
+        meter sched api)
   if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/test_${module}.c)
     baton_unit(test_${module} LIBS baton_engine_core fake_agent)
   endif()
