@@ -15,6 +15,7 @@ static struct gate_facts facts;
 static struct gate gate;
 static struct bt_buf text;
 static double wall_s;
+static char url[] = "http://h:1";
 
 static void add(enum verdict verdict, uint64_t index)
 {
@@ -47,10 +48,8 @@ static void add(enum verdict verdict, uint64_t index)
 
 static void set_up(void)
 {
-    options = (struct load_options){.url = (char[]){"http://h:1"},
-                                    .rate = 1.0,
-                                    .arrival = 1,
-                                    .time_scale = 1.0};
+    options = (struct load_options){
+        .url = url, .rate = 1.0, .arrival = 1, .time_scale = 1.0};
     facts = (struct gate_facts){.target_rate = 1.0,
                                 .achieved_rate = 0.995,
                                 .cpu_share = 0.25,
