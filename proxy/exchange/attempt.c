@@ -15,6 +15,12 @@ void attempt_avoid(struct attempt *attempt, const struct engine *engine)
     }
 }
 
+/* It may be what kills the engines: nobody else is asked. */
+static bool is_a_killer(const struct attempt *attempt)
+{
+    return attempt->deaths >= ATTEMPT_DEATHS_MAX;
+}
+
 static bool leads_on(const struct attempt_plan *plan)
 {
     return plan->step != ATTEMPT_REFUSE;
@@ -122,7 +128,6 @@ static void check_alone(const struct attempt *attempt,
     }
     plan->step = ATTEMPT_REFUSE;
     plan->fault = alone_fault(plan->reason);
-    plan->status = 0;
     plan->detail = bt_str_of(route_reason_names[plan->reason]);
 }
 
@@ -140,7 +145,7 @@ static struct attempt_plan after_answer(const struct attempt *attempt)
         .keeps_handoff = true,
     };
 
-    if (attempt->deaths >= ATTEMPT_DEATHS_MAX) {
+    if (is_a_killer(attempt)) {
         plan.step = ATTEMPT_REFUSE;
         plan.fault = FAULT_DECODE_FAILED;
     } else if (!engine_is_usable(attempt->decode)) {
@@ -169,8 +174,7 @@ static bool may_go_local(const struct attempt *attempt,
         return plan->verdict == ROUTE_NO_PREFILL ||
                plan->verdict == ROUTE_NO_PAIR;
     }
-    return facts->cause == ATTEMPT_PREFILL_FAILED &&
-           attempt->deaths < ATTEMPT_DEATHS_MAX;
+    return facts->cause == ATTEMPT_PREFILL_FAILED && !is_a_killer(attempt);
 }
 
 /* A D for the handoff, else both anew, else both anew by whoever failed. */
@@ -205,7 +209,7 @@ struct attempt_plan attempt_next(const struct attempt *attempt,
         check_alone(attempt, &plan);
         return plan;
     }
-    if (!is_failure || facts->may_retry) {
+    if (!is_failure || (facts->may_retry && !is_a_killer(attempt))) {
         plan = find(attempt, facts);
         plan.is_retry = is_failure;
     }

@@ -219,7 +219,6 @@ static struct attempt_facts facts_of(const struct exchange *x, bool passes_on)
                       !x->is_pulled,
         .may_retry = is_failure &&
                      conf_of(x)->handoff.on_failure != ON_FAILURE_ERROR &&
-                     attempt->deaths < ATTEMPT_DEATHS_MAX &&
                      attempt->count < x->local->config->retry.attempts &&
                      pool_local_has_budget(local_pool(x->local, attempt->pool)),
         .passes_on = passes_on,

@@ -3,73 +3,26 @@
  */
 #include "proxy/fleet/route.h"
 #include "tests/support/harness.h"
+#include "tests/support/sides.h"
 
-#define ENGINES 3
+#define ENGINES SIDES_ENGINES
 
-static struct engine_conf confs[2 * ENGINES];
-static struct engine engines[2 * ENGINES];
-static struct engine *prefills[ENGINES];
-static struct engine *decodes[ENGINES];
-static struct pool_conf pool_conf;
-static struct pool pool;
-static struct engine_place place;
-static struct side *sides[ENGINE_ROLES];
+static struct sides sides;
+static struct engine *const *const prefills = sides.prefills;
+static struct engine *const *const decodes = sides.decodes;
 static struct route_ask ask;
 static struct route_choice choice;
 
 static void setup(void)
 {
-    pool_conf = (struct pool_conf){.connector = CONNECTOR_NIXL};
-    pool.conf = &pool_conf;
-    memset(engines, 0, sizeof(engines));
-    for (int role = 0; role < ENGINE_ROLES; role++) {
-        sides[role] =
-            calloc(1, sizeof(struct side) + ENGINES * sizeof(struct engine *));
-        ck_assert_ptr_nonnull(sides[role]);
-        sides[role]->count = ENGINES;
-        atomic_store(&pool.sides[role], sides[role]);
-    }
-    for (unsigned i = 0; i < 2 * ENGINES; i++) {
-        struct engine *const engine = &engines[i];
-
-        confs[i] = (struct engine_conf){.weight = 1};
-        engine->id = i;
-        engine->slot = i;
-        engine->place = 1 + i;
-        engine->conf = &confs[i];
-        engine->pool = &pool;
-        engine->role = i < ENGINES ? ENGINE_PREFILL : ENGINE_DECODE;
-        atomic_store(&engine->blocks_free, UINT64_MAX);
-        (i < ENGINES ? prefills : decodes)[i % ENGINES] = engine;
-        atomic_store(&engine->where, &place);
-        sides[engine->role]->engines[i % ENGINES] = engine;
-    }
-    ask = (struct route_ask){.pool = &pool, .wants_prefill = true};
+    sides_init(&sides);
+    ask = (struct route_ask){.pool = &sides.pool, .wants_prefill = true};
     choice = (struct route_choice){0};
 }
 
 static void teardown(void)
 {
-    free(sides[ENGINE_PREFILL]);
-    free(sides[ENGINE_DECODE]);
-}
-
-static void use_baton(void)
-{
-    pool_conf.connector = CONNECTOR_BATON;
-    for (size_t i = 0; i < 2 * ENGINES; i++) {
-        atomic_store(&engines[i].is_linked, true);
-    }
-    for (size_t d = 0; d < ENGINES; d++) {
-        for (size_t p = 0; p < ENGINES; p++) {
-            engine_set_paired(decodes[d], prefills[p], true);
-        }
-    }
-}
-
-static void break_engine(struct engine *engine, uint64_t when)
-{
-    atomic_store(&engine->failed_at_ms, when);
+    sides_fini(&sides);
 }
 
 START_TEST(round_robin_takes_turns)
@@ -104,11 +57,11 @@ END_TEST
 
 START_TEST(no_engine_hands_over_to_itself)
 {
-    sides[ENGINE_PREFILL]->count = 1;
+    sides.of[ENGINE_PREFILL]->count = 1;
     prefills[0]->place = decodes[0]->place;
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
     ck_assert_ptr_eq(choice.decode, decodes[1]);
-    sides[ENGINE_DECODE]->count = 1;
+    sides.of[ENGINE_DECODE]->count = 1;
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_SAME_ENGINE);
     ask.wants_prefill = false;
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
@@ -118,7 +71,7 @@ END_TEST
 
 START_TEST(a_prefill_engine_is_chosen_that_has_another_decode)
 {
-    sides[ENGINE_DECODE]->count = 1;
+    sides.of[ENGINE_DECODE]->count = 1;
     prefills[0]->place = decodes[0]->place;
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
     ck_assert_ptr_eq(choice.prefill, prefills[1]);
@@ -134,7 +87,7 @@ START_TEST(turns_are_in_proportion_to_weights)
     unsigned run = 0;
 
     for (size_t i = 0; i < ENGINES; i++) {
-        confs[i].weight = WEIGHTS[i];
+        sides.confs[i].weight = WEIGHTS[i];
     }
     for (uint64_t turn = 0; turn < 2 * (51 + 30 + 1); turn++) {
         ask.prefill_turn = turn;
@@ -164,7 +117,7 @@ START_TEST(failed_and_avoided_engines_are_passed_over)
 {
     const uint64_t avoid[] = {prefills[1]->place, decodes[0]->place};
 
-    break_engine(prefills[0], 5);
+    sides_break(prefills[0], 5);
     ask.avoid = avoid;
     ask.avoid_count = 2;
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
@@ -176,9 +129,9 @@ END_TEST
 
 START_TEST(with_none_usable_the_one_that_failed_first_is_tried)
 {
-    break_engine(prefills[0], 30);
-    break_engine(prefills[1], 10);
-    break_engine(prefills[2], 20);
+    sides_break(prefills[0], 30);
+    sides_break(prefills[1], 10);
+    sides_break(prefills[2], 20);
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
     ck_assert_ptr_eq(choice.prefill, prefills[1]);
 }
@@ -186,12 +139,12 @@ END_TEST
 
 START_TEST(a_good_prefill_goes_with_the_decode_that_failed_first)
 {
-    break_engine(decodes[0], 30);
-    break_engine(decodes[1], 10);
-    break_engine(decodes[2], 20);
+    sides_break(decodes[0], 30);
+    sides_break(decodes[1], 10);
+    sides_break(decodes[2], 20);
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND); /* stock */
     ck_assert_ptr_eq(choice.decode, decodes[1]);
-    use_baton();
+    sides_use_baton(&sides);
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
     ck_assert_ptr_eq(choice.decode, decodes[1]);
     atomic_store(&decodes[1]->is_linked, false);
@@ -207,8 +160,8 @@ END_TEST
 START_TEST(an_engine_whose_name_has_no_address_is_never_tried)
 {
     for (size_t i = 0; i < ENGINES; i++) {
-        break_engine(decodes[i], 1 + i);
-        atomic_store(&decodes[i]->where, i < 2 ? NULL : &place);
+        sides_break(decodes[i], 1 + i);
+        atomic_store(&decodes[i]->where, i < 2 ? NULL : &sides.place);
     }
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
     ck_assert_ptr_eq(choice.decode, decodes[2]);
@@ -225,7 +178,7 @@ START_TEST(an_engine_that_drains_gets_nothing_new)
     ck_assert_ptr_eq(choice.prefill, prefills[2]);
     atomic_store(&prefills[2]->state, ENGINE_DRAINED);
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_PREFILL);
-    break_engine(prefills[2], 1); /* nor as the last resort */
+    sides_break(prefills[2], 1); /* nor as the last resort */
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_NO_PREFILL);
 }
 END_TEST
@@ -249,11 +202,11 @@ END_TEST
 START_TEST(a_full_engine_makes_the_request_wait)
 {
     for (size_t i = 0; i < ENGINES; i++) {
-        confs[i].max_in_flight = 1;
-        atomic_store(&engines[i].in_flight, 1);
+        sides.confs[i].max_in_flight = 1;
+        atomic_store(&sides.engines[i].in_flight, 1);
     }
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_WAIT);
-    atomic_store(&engines[2].in_flight, 0);
+    atomic_store(&sides.engines[2].in_flight, 0);
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
     ck_assert_ptr_eq(choice.prefill, prefills[2]);
 }
@@ -261,16 +214,16 @@ END_TEST
 
 START_TEST(baton_holds_at_most_half_of_the_blocks)
 {
-    use_baton();
-    sides[ENGINE_PREFILL]->count = 1;
-    atomic_store(&engines[0].blocks_total, 100);
-    atomic_store(&engines[0].block_tokens, 16);
-    atomic_store(&engines[0].held_tokens, 700);
+    sides_use_baton(&sides);
+    sides.of[ENGINE_PREFILL]->count = 1;
+    atomic_store(&sides.engines[0].blocks_total, 100);
+    atomic_store(&sides.engines[0].block_tokens, 16);
+    atomic_store(&sides.engines[0].held_tokens, 700);
     ask.tokens = 100;
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
     ask.tokens = 101;
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_WAIT);
-    atomic_store(&engines[0].held_tokens, 0);
+    atomic_store(&sides.engines[0].held_tokens, 0);
     ask.tokens = 5000; /* nothing held: one prompt may always go */
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
 }
@@ -278,8 +231,8 @@ END_TEST
 
 START_TEST(baton_waits_for_free_blocks_at_decode)
 {
-    use_baton();
-    sides[ENGINE_DECODE]->count = 1;
+    sides_use_baton(&sides);
+    sides.of[ENGINE_DECODE]->count = 1;
     atomic_store(&decodes[0]->block_tokens, 16);
     atomic_store(&decodes[0]->blocks_free, 10);
     atomic_store(&decodes[0]->in_flight, 1);
@@ -292,7 +245,7 @@ END_TEST
 
 START_TEST(baton_routes_introduced_pairs_only)
 {
-    use_baton();
+    sides_use_baton(&sides);
     for (size_t d = 0; d < ENGINES; d++) {
         for (size_t p = 0; p < ENGINES; p++) {
             engine_set_paired(decodes[d], prefills[p], d == 2 && p == 1);
@@ -308,7 +261,7 @@ END_TEST
 
 START_TEST(a_given_prefill_engine_leaves_decode_to_choose)
 {
-    use_baton();
+    sides_use_baton(&sides);
     engine_set_paired(decodes[0], prefills[2], false);
     ask.prefill = prefills[2];
     ck_assert_int_eq(route_pick(&ask, &choice), ROUTE_FOUND);
