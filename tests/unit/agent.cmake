@@ -14,7 +14,7 @@ foreach(module pull hold_stress region)
   baton_unit(test_${module} LIBS baton_static SOURCES ${agent_pair})
 endforeach()
 baton_unit(test_pull_groups LIBS baton_static)
-foreach(module hold event plan card params reactor log_stderr sized)
+foreach(module hold tomb event plan card wire params reactor log_stderr sized)
   baton_unit(test_${module} LIBS baton_static)
 endforeach()
 foreach(module old_host test_pull test_hold_stress test_region test_sized

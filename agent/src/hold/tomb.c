@@ -66,10 +66,11 @@ void bta_tombs_add(struct bta_tombs *tombs, baton_id id, uint64_t owner,
         }
         TAILQ_INIT(&tombs->by_age);
     }
-    expire(tombs, now_us, BTA_TOMBS_MAX - 1);
+    expire(tombs, now_us, BTA_TOMBS_MAX);
     if (bt_hash_find(&tombs->map, key) != NULL) {
         return;
     }
+    expire(tombs, now_us, BTA_TOMBS_MAX - 1); /* room for one */
     tomb = calloc(1, sizeof(*tomb));
     if (tomb == NULL) {
         return;
