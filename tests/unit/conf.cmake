@@ -4,7 +4,10 @@ baton_unit(test_conf LIBS bt_common)
 
 # The example files are right, and the complete one is what the program prints.
 if(TARGET baton-proxy)
-  baton_unit(test_config LIBS baton_proxy)
+  foreach(module config config_check config_pools)
+    baton_unit(test_${module} LIBS baton_proxy
+               SOURCES ${PROJECT_SOURCE_DIR}/tests/support/settings.c)
+  endforeach()
   add_test(NAME conf.examples
       COMMAND bash ${PROJECT_SOURCE_DIR}/tests/lint/tables.sh
               $<TARGET_FILE:baton-proxy>)

@@ -116,8 +116,6 @@ START_TEST(a_member_that_is_missing_is_a_fault)
 {
     (void)bta_reader_u64(&reader, object_of("{}"), BT_STR("a"), 9);
     expect_refusal("a member is missing");
-    (void)bta_reader_plain(&reader, object_of("{\"b\":\"x\"}"), BT_STR("a"));
-    expect_refusal("a member is missing");
 }
 END_TEST
 
@@ -180,13 +178,11 @@ START_TEST(a_hex_string_has_1_to_16_digits)
     static const char *const bad[] = {"{\"h\":\"\"}", "{\"h\":\"0x1\"}",
                                       "{\"h\":\"00000000000000001\"}",
                                       "{\"h\":\" 1\"}"};
+    const struct bt_str object =
+        object_of("{\"a\":\"a\",\"f\":\"ffffffffffffffff\"}");
 
-    ck_assert_uint_eq(
-        bta_reader_hex(&reader, object_of("{\"h\":\"a\"}"), BT_STR("h")), 10);
-    ck_assert_uint_eq(bta_reader_hex(&reader,
-                                     object_of("{\"h\":\"ffffffffffffffff\"}"),
-                                     BT_STR("h")),
-                      UINT64_MAX);
+    ck_assert_uint_eq(bta_reader_hex(&reader, object, BT_STR("a")), 10);
+    ck_assert_uint_eq(bta_reader_hex(&reader, object, BT_STR("f")), UINT64_MAX);
     expect_good();
     for (size_t i = 0; i < BT_ARRAY_LEN(bad); i++) {
         ck_assert_uint_eq(
